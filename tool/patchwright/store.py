@@ -21,7 +21,8 @@ from filelock import FileLock
 from patchwright.errors import PatchwrightError
 from patchwright.git import Git
 
-FILE, EXECUTABLE, SYMLINK, SUBMODULE, DIRECTORY = b"100644", b"100755", b"120000", b"160000", b"40000"
+FILE, EXECUTABLE = b"100644", b"100755"
+SYMLINK, SUBMODULE, DIRECTORY = b"120000", b"160000", b"40000"
 EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 _PACK_TYPES = {"commit": 1, "tree": 2, "blob": 3}
 
@@ -40,7 +41,9 @@ class TreeEntry(NamedTuple):
 
 def object_id(kind: str, data: bytes) -> str:
     """Return git's id of an object."""
-    return hashlib.sha1(b"%s %d\0" % (kind.encode(), len(data)) + data, usedforsecurity=False).hexdigest()
+    return hashlib.sha1(
+        b"%s %d\0" % (kind.encode(), len(data)) + data, usedforsecurity=False
+    ).hexdigest()
 
 
 def encode_tree(entries: Iterable[TreeEntry]) -> bytes:
@@ -215,7 +218,8 @@ class ObjectStore:
 
     def flush(self) -> None:
         """Write what ``add`` kept, as one pack; nothing of it is visible before."""
-        new = {oid: obj for oid, obj in self._pending.items() if not self._odb.has_object(bytes.fromhex(oid))}
+        has = self._odb.has_object
+        new = {oid: o for oid, o in self._pending.items() if not has(bytes.fromhex(oid))}
         if new:
             self.git.run("index-pack", "--stdin", data=_pack(new.values()))
             self._odb.update_cache(force=True)

@@ -1,0 +1,5 @@
+"""``python -m patchwright`` is the console script."""
+
+from patchwright.main import main
+
+main()

@@ -1,0 +1,1 @@
+"""Applying patches to trees: exact text, whole files, and the chain of tree ids."""

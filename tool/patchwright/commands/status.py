@@ -1,0 +1,99 @@
+"""patchwright status: the series, how each patch applies, and what is verified."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from patchwright.commands import Invocation, SelectingCommand, console, json_option, print_json
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from patchwright.overview import Known, PatchOverview
+    from patchwright.project import Project
+    from patchwright.series import Selection
+
+
+@click.command(cls=SelectingCommand, short_help="Print the series and what is verified.")
+@json_option
+@click.pass_obj
+def command(invocation: Invocation, selection: Selection, as_json: bool) -> int:
+    """Print the series: how each patch applies, the tree after it, what is on record.
+
+    Evidence is stale when something that decides its outcome changed since. Runs
+    nothing. Exits with 1 when a patch does not apply.
+    """
+    from patchwright.overview import overview
+    from patchwright.project import Project
+
+    project = Project.open(invocation.directory)
+    project.progress = lambda text: click.echo(text, err=True)
+    rows = overview(project, selection)
+    stale = [str(d) for d in project.stale()]
+    if as_json:
+        print_json({
+            "stale": stale,
+            "base": _base(project),
+            "patches": [_json(row) for row in rows],
+        })  # fmt: skip
+    else:
+        _print(rows, stale)
+    return 0 if all(row.apply.ok for row in rows) else 1
+
+
+def _base(project: Project) -> dict[str, str]:
+    return {name: project.pristine(name).tree for name in project.config.upstreams}
+
+
+def _json(row: PatchOverview) -> dict[str, Any]:
+    return {
+        "number": row.patch.number,
+        "file": row.patch.path.name,
+        "upstream": row.apply.upstream,
+        "title": row.patch.title,
+        "apply": row.apply.verdict,
+        "reason": row.apply.reason,
+        "tree": row.tree,
+        "evidence": {
+            tier: {context: {"verdict": known.verdict, "why": known.why}
+                   for context, known in contexts.items()}
+            for tier, contexts in row.evidence.items()
+        },
+    }  # fmt: skip
+
+
+def _print(rows: Sequence[PatchOverview], stale: Sequence[str]) -> None:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("patch", no_wrap=True)
+    table.add_column("", overflow="ellipsis", no_wrap=True, max_width=52)
+    for heading in ("apply", "tree", "evidence"):
+        table.add_column(heading)
+    for row in rows:
+        table.add_row(
+            f"{row.patch.number:04d}", f"{row.apply.upstream}: {row.patch.title}",
+            row.apply.verdict, row.tree[:12], _evidence(row.evidence),
+        )  # fmt: skip
+    out = console()
+    out.print(table)
+    for row in rows:
+        if row.apply.reason:
+            out.print(f"{row.patch.number:04d}: {row.apply.reason}")
+    for line in stale:
+        out.print(f"stale: {line}")
+
+
+def _evidence(evidence: Mapping[str, Mapping[str, Known]]) -> str:
+    lines = []
+    for tier, contexts in evidence.items():
+        words = {c: k.verdict + (f" ({k.why})" if k.verdict == "stale" else "")
+                 for c, k in contexts.items()}  # fmt: skip
+        if len(set(words.values())) == 1:
+            lines.append(f"{tier} {next(iter(words.values()))}")
+        else:
+            lines += [f"{tier} {context} {word}" for context, word in words.items()]
+    return "\n".join(lines)

@@ -1,0 +1,186 @@
+"""patchwright verify: show for each patch, alone and in its place, that it does what it says."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from patchwright.commands import (
+    Invocation,
+    SelectingCommand,
+    console,
+    json_option,
+    print_json,
+    progress,
+)
+from patchwright.tiers import CONTEXTS, DEFAULT_TIERS, TIERS
+
+if TYPE_CHECKING:
+    from patchwright.project import Project
+    from patchwright.series import Selection
+    from patchwright.smoke.evidenced import Result
+    from patchwright.smoke.runs import Run
+    from patchwright.verify import Answer
+
+_BAD = ("failed", "vacuous", "error")
+
+
+@click.command(cls=SelectingCommand, short_help="Show for each patch that it does what it says.")
+@click.argument("numbers", nargs=-1, type=click.IntRange(min=1), metavar="[N]...")
+@click.option("--tier", "tiers", multiple=True, type=click.Choice(TIERS),
+              help="Only this tier; may be repeated. Default: all but startup.")  # fmt: skip
+@click.option("--context", "contexts", multiple=True, type=click.Choice(CONTEXTS),
+              help="Only this context; may be repeated. Default: step and alone.")  # fmt: skip
+@click.option("--require", "required", multiple=True, type=click.Choice(TIERS),
+              help="Exit with 1 if this tier is blocked; may be repeated.")  # fmt: skip
+@click.option("-j", "--jobs", type=click.IntRange(min=1), default=1, metavar="J",
+              help="Runs at the same time.  [default: 1]")  # fmt: skip
+@json_option
+@click.pass_obj
+def command(
+    invocation: Invocation, numbers: tuple[int, ...], selection: Selection,
+    tiers: tuple[str, ...], contexts: tuple[str, ...], required: tuple[str, ...],
+    jobs: int, as_json: bool,
+) -> int:  # fmt: skip
+    """Run each patch's smoke test with the patch and without it.
+
+    The test must pass with the patch and fail without it, by an assertion of its own:
+    in its place in the series (step) and on top of nothing but what it needs (alone).
+    With --context without, the whole series but one patch: that patch's test and those
+    of the patches that need it must fail, and all others pass.
+
+    What is on record with the same trees, test and tools is not run again.
+    """
+    from patchwright.project import Project
+    from patchwright.verify import Request, verify
+
+    project = Project.open(invocation.directory)
+    chosen = tiers or tuple(dict.fromkeys((*DEFAULT_TIERS, *required)))
+    request = Request(
+        tuple(sorted(set(numbers))), selection,
+        tuple(sorted(set(chosen) | set(required), key=TIERS.index)),
+        contexts or ("step", "alone"),
+    )  # fmt: skip
+    with progress("reading the pins and the series") as say:
+        project.progress = say
+
+        def on_run(run: Run, result: Result, done: int, total: int) -> None:
+            say(f"{done}/{total} {run.test.stem} {run.tier}: {result.outcome}")
+
+        answers = verify(project, request, jobs=jobs, on_run=on_run)
+    stale = [str(d) for d in project.stale()]
+    if as_json:
+        print_json({"stale": stale, "results": [_json(a, selection) for a in answers]})
+    else:
+        _print(project, answers, request.tiers, selection, stale)
+    bad = any(
+        a.verdict in _BAD or (a.verdict == "blocked" and a.question.tier in required)
+        for a in answers
+    )
+    return 1 if bad else 0
+
+
+def _json(answer: Answer, selection: Selection) -> dict[str, Any]:
+    question = answer.question
+    return {
+        "number": question.number,
+        "tier": question.tier,
+        "context": question.context,
+        "verdict": answer.verdict,
+        "control": answer.control,
+        "reason": answer.reason,
+        "notes": list(question.notes),
+        "seconds": round(answer.seconds, 3),
+        "made": answer.made,
+        "trees": dict(question.trees.trees) if question.trees else {},
+        "control_trees": dict(question.control_trees.trees) if question.control_trees else {},
+        "repeat": _repeat(answer, selection),
+    }
+
+
+def _repeat(answer: Answer, selection: Selection) -> str:
+    """Return the command that asks this one question again."""
+    question = answer.question
+    words = ["patchwright", "verify", str(question.number)]
+    if selection.to is not None:
+        words += ["--to", str(selection.to)]
+    for option, numbers in (("--only", selection.only), ("--without", selection.without)):
+        if numbers:
+            words += [option, ",".join(map(str, sorted(numbers)))]
+    words += ["--tier", question.tier, "--context", question.context]
+    return shlex.join(words)
+
+
+def _print(
+    project: Project, answers: Sequence[Answer], tiers: Sequence[str], selection: Selection,
+    stale: Sequence[str],
+) -> None:  # fmt: skip
+    out = console()
+    out.print(_table(project, answers, tiers))
+    for line in stale:
+        out.print(f"stale: {line}")
+    blocked = {a.question.tier: a.reason for a in answers if a.verdict == "blocked"}
+    for tier, need in blocked.items():
+        out.print(f"{tier}: blocked: {need}")
+    for note in dict.fromkeys(n for a in answers for n in a.question.notes):
+        out.print(f"note: {note}")
+    for answer in answers:
+        if answer.verdict in _BAD:
+            _print_failure(answer, selection)
+    made = sum(a.made for a in answers)
+    bad = sum(a.verdict in _BAD for a in answers)
+    passed = sum(a.verdict == "passed" for a in answers)
+    out.print(f"{passed} passed, {bad} not; {made} runs made, the others were on record")
+
+
+def _table(project: Project, answers: Sequence[Answer], tiers: Sequence[str]) -> Any:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("patch", no_wrap=True)
+    table.add_column("", overflow="ellipsis", no_wrap=True, max_width=52)
+    for tier in tiers:
+        table.add_column(tier)
+    table.add_column("seconds", justify="right")
+    for number in dict.fromkeys(a.question.number for a in answers):
+        own = [a for a in answers if a.question.number == number]
+        cells = [_cell([a for a in own if a.question.tier == tier]) for tier in tiers]
+        patch = project.series.get(number)
+        seconds = sum(a.seconds for a in own)
+        table.add_row(f"{number:04d}", f"{patch.upstream}: {patch.title}", *cells, f"{seconds:.1f}")
+    return table
+
+
+def _cell(answers: Sequence[Answer]) -> Any:
+    from rich.text import Text
+
+    colours = {"passed": "green", "blocked": "yellow", "none": "dim", "unproven": "yellow"}
+    verdicts = {a.question.context: a.verdict for a in answers}
+    same = len(set(verdicts.values())) == 1
+    cell = Text()
+    for context, verdict in verdicts.items():
+        if len(cell):
+            cell.append("\n")
+        cell.append("-" if verdict == "none" else verdict, style=colours.get(verdict, "red"))
+        if same:
+            break
+        cell.append(f" ({context})")
+    return cell
+
+
+def _print_failure(answer: Answer, selection: Selection) -> None:
+    question = answer.question
+    click.echo(
+        f"\n{question.number:04d} {question.tier}, {question.context}: {answer.verdict}"
+        + (f" (control: {answer.control})" if answer.control else "")
+    )
+    click.echo(f"  {answer.reason}")
+    for label, state in (("trees", question.trees), ("control", question.control_trees)):
+        if state is not None:
+            trees = ", ".join(f"{name} {tree[:12]}" for name, tree in state.trees)
+            click.echo(f"  {label}: {trees}")
+    click.echo(f"  repeat: {_repeat(answer, selection)}")

@@ -1,0 +1,103 @@
+"""Makes a lock from what is wanted, and checks one against what is there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from patchwright.lock import (
+    Disagreement,
+    Lock,
+    LockedPatch,
+    LockedUpstream,
+    patch_file,
+)
+
+if TYPE_CHECKING:
+    from patchwright.applying.verdicts import ApplyVerdict
+    from patchwright.project import Project
+    from patchwright.upstreams import Pristine
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The lock that was made, or the verdicts that stood in its way."""
+
+    lock: Lock | None
+    verdicts: tuple[ApplyVerdict, ...]
+
+    @property
+    def refused(self) -> tuple[ApplyVerdict, ...]:
+        """The patches that do not apply."""
+        return tuple(v for v in self.verdicts if not v.ok)
+
+
+def make_lock(project: Project, *, upgrade: bool = False) -> Outcome:
+    """Resolve and import every upstream and apply the whole series; write nothing.
+
+    An upstream whose configuration did not change keeps what the lock has, unless
+    ``upgrade``. Raises InputError for a patch that was made for another pin.
+    """
+    from patchwright.applying.chain import Chain
+
+    # All that the files alone can tell is told before any download.
+    series = project.series
+    for problem in series.check_pins(
+        {u.name: u.version for u in project.config.upstreams.values()}
+    ):
+        raise problem
+    upstreams = []
+    for name in sorted(project.config.upstreams):
+        entry = project.resolve(name) if upgrade else project.locked_upstream(name)
+        pristine = _imported(project, entry)
+        upstreams.append(replace(entry, tree=pristine.tree, outside=pristine.outside))
+    _, verdicts = Chain(project).apply(series.patches)
+    if not all(verdict.ok for verdict in verdicts):
+        return Outcome(None, verdicts)
+    patches = tuple(
+        LockedPatch(
+            patch_file(project.root, patch.path), verdict.upstream, patch.sha256, verdict.tree or ""
+        )
+        for patch, verdict in zip(series.patches, verdicts, strict=True)
+    )
+    environment = project.lock.environment if project.lock is not None else {}
+    return Outcome(Lock(tuple(upstreams), patches, environment), verdicts)
+
+
+def check_lock(project: Project, lock: Lock) -> list[Disagreement]:
+    """Return every disagreement between the lock, pyproject.toml and the patches.
+
+    What can be told from the files alone comes first; only when all of that agrees are
+    the trees compared, which imports the pins where the cache lacks them.
+    """
+    return project.stale() or _trees(project, lock)
+
+
+def _imported(project: Project, entry: LockedUpstream) -> Pristine:
+    """Import what ``entry`` names without believing its tree ids: they are the question."""
+    project.use(replace(entry, tree="", outside=""))
+    return project.pristine(entry.name)
+
+
+def _trees(project: Project, lock: Lock) -> list[Disagreement]:
+    from patchwright.applying.chain import Chain
+
+    found = []
+    for entry in lock.upstreams:
+        pristine = _imported(project, entry)
+        for key, locked, actual in (
+            ("tree", entry.tree, pristine.tree),
+            ("outside", entry.outside, pristine.outside),
+        ):
+            if locked != actual:
+                found.append(Disagreement(f"upstream {entry.name}: {key}", locked, actual))
+    series = project.series
+    _, verdicts = Chain(project).apply(series.patches)
+    locked_trees = {patch.file: patch.tree for patch in lock.patches}
+    for patch, verdict in zip(series.patches, verdicts, strict=True):
+        file = patch_file(project.root, patch.path)
+        after = verdict.tree if verdict.ok else None
+        if after != locked_trees[file]:
+            shown = after or f"none, as it does not apply ({verdict.verdict}: {verdict.reason})"
+            found.append(Disagreement(f"patch {file}: tree", locked_trees[file], shown))
+    return found

@@ -1,0 +1,158 @@
+"""The command line: parses what stands before a command, dispatches, says errors.
+
+This is the one place that turns an error into its text and its exit code:
+0 done, 1 the answer is no, 2 arguments or project files, 3 environment or tool.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import os
+import sys
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+
+from patchwright import __version__
+from patchwright.commands import Invocation
+from patchwright.errors import PatchwrightError
+
+# Name to one line of help: `--help` must not import what the commands need.
+_COMMANDS = {
+    "apply": "Write a patched tree to a folder.",
+    "lock": "Resolve the pins and write upstream.lock, or check it.",
+    "show": "Print one patch: fields, needs, files, verdicts.",
+    "status": "Print the series: how each patch applies, and what is verified.",
+    "verify": "Show for each patch that it does what it says.",
+}
+_INTERRUPTED, _BROKEN_PIPE = 130, 141  # 128 + SIGINT, 128 + SIGPIPE
+
+
+class _Carried(Exception):
+    """An error that click would take for its own: click exits silently on these two."""
+
+
+class _Commands(click.Group):
+    """Loads a command's module when the command is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            if not cmd_name.startswith("-"):
+                from difflib import get_close_matches
+
+                near = get_close_matches(cmd_name, _COMMANDS, 1)
+                hint = f"did you mean {near[0]}?" if near else f"one of {', '.join(_COMMANDS)}"
+                ctx.fail(f"no such command {cmd_name!r}: {hint}")
+            return None
+        module = importlib.import_module(f"patchwright.commands.{cmd_name}")
+        command: click.Command = module.command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(sorted(_COMMANDS.items()))
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (EOFError, OSError) as error:
+            raise _Carried from error
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "-C", "directory", metavar="DIR", default=".", type=click.Path(path_type=Path),
+    help="Work on the project that DIR lies in.",
+)  # fmt: skip
+@click.version_option(__version__, "-V", "--version", message="%(prog)s %(version)s")
+@click.pass_context
+def _cli(ctx: click.Context, directory: Path) -> None:
+    """Manage patches to GPU upstreams: apply them one at a time, verify each alone."""
+    if not directory.is_dir():
+        raise click.BadParameter(f"{directory} is not a folder", param_hint="-C")
+    ctx.obj = Invocation(directory)
+
+
+def run(argv: list[str]) -> int:
+    """Run one command line and return its exit code; errors are said on stderr."""
+    for stream in (sys.stdout, sys.stderr):
+        # File names and upstream text may hold what the terminal's encoding lacks.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        try:
+            code = _cli.main(argv, prog_name="patchwright", standalone_mode=False)
+            sys.stdout.flush()
+        except _Carried as carried:
+            cause = carried.__cause__
+            raise cause if cause is not None else carried from None
+    except PatchwrightError as error:
+        _say(error)
+        return error.exit_code
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("patchwright: interrupted", err=True)
+        return _INTERRUPTED
+    except BrokenPipeError:
+        # The reader has gone; the interpreter's own flush at exit must not complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _BROKEN_PIPE
+    except Exception as error:
+        return _broke(error, argv)
+    return code if isinstance(code, int) else 0
+
+
+def _say(error: PatchwrightError) -> None:
+    place = f"{error.where}: " if error.where else ""
+    click.echo(f"patchwright: error: {place}{error.what}", err=True)
+    if error.next_step:
+        click.echo(f"Next: {error.next_step}", err=True)
+
+
+def _broke(error: Exception, argv: list[str]) -> int:
+    """Say an error that nobody foresaw; its traceback goes to a log (or to stderr)."""
+    import platform
+    import traceback
+
+    text = (
+        f"patchwright {__version__}, Python {platform.python_version()}, {platform.platform()}\n"
+        f"arguments: {argv}\n\n{''.join(traceback.format_exception(error))}"
+    )
+    if isinstance(error, OSError) and error.strerror:
+        what, where = error.strerror, str(error.filename or "")
+    else:
+        what, where = f"{type(error).__name__}: {error}", ""
+    try:
+        log = _log(text)
+    except OSError:
+        click.echo(text, err=True)
+        next_step = "report this with the text above"
+    else:
+        next_step = f"the traceback is in {log}; report it if this is not about your machine"
+    _say(PatchwrightError(what, where=where, next_step=next_step))
+    return PatchwrightError.exit_code
+
+
+def _log(text: str) -> Path:
+    import tempfile
+
+    from platformdirs import user_log_path
+
+    folder = user_log_path("patchwright", appauthor=False)
+    folder.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix="error-", suffix=".log", dir=folder)
+    with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as stream:
+        stream.write(text)
+    return Path(name)
+
+
+def main() -> NoReturn:
+    """Run the console script."""
+    sys.exit(run(sys.argv[1:]))

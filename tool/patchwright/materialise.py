@@ -1,0 +1,148 @@
+"""Files of a tree written into a folder, without git's checkout.
+
+Bytes come from the store as they are: no attribute, filter or line ending of a
+repository decides anything. Nothing is written through a link: every folder is opened
+relative to its parent without following symlinks, and a file is unlinked and made anew,
+so that a hard link shared with another folder keeps its content.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from patchwright.errors import InputError
+from patchwright.store import (
+    DIRECTORY,
+    EMPTY_TREE,
+    EXECUTABLE,
+    SUBMODULE,
+    SYMLINK,
+    ObjectStore,
+    TreeEntry,
+)
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+# Told of every path that went (None) or was written, with its entry and its status.
+Observer = Callable[[bytes, TreeEntry | None, os.stat_result | None], None]
+
+
+def write_tree(store: ObjectStore, tree: str, directory: Path) -> None:
+    """Write the files of ``tree`` into ``directory``, which must be empty or missing.
+
+    Raises InputError where it holds anything, OSError where it cannot be written.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    if any(directory.iterdir()):
+        raise InputError(
+            "the folder is not empty", where=str(directory), next_step="name a new one"
+        )
+    update(store, EMPTY_TREE, tree, directory)
+
+
+def update(
+    store: ObjectStore, old: str, new: str, directory: Path, observer: Observer | None = None
+) -> None:
+    """Turn a folder that holds ``old`` into ``new``, touching only what differs."""
+    with open_folder(directory) as handle:
+        _Update(store, observer or (lambda path, entry, status: None)).folder(handle, b"", old, new)
+
+
+@contextmanager
+def open_folder(path: Path | bytes, *, within: int | None = None) -> Iterator[int]:
+    """Open a folder for use as ``dir_fd``; OSError where it is a link or no folder."""
+    handle = os.open(path, _FOLDER, dir_fd=within)
+    try:
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def remove(name: bytes, within: int) -> None:
+    """Remove a file, a link (not what it points to) or a whole folder; or nothing."""
+    try:
+        mode = os.stat(name, dir_fd=within, follow_symlinks=False).st_mode
+    except FileNotFoundError:
+        return
+    if stat.S_ISDIR(mode):
+        shutil.rmtree(name, dir_fd=within)
+    else:
+        os.unlink(name, dir_fd=within)
+
+
+def write_file(name: bytes, entry: TreeEntry, data: bytes, within: int) -> os.stat_result:
+    """Make a file or symlink anew and return its status, taken before it is closed."""
+    try:
+        os.unlink(name, dir_fd=within)
+    except FileNotFoundError:
+        pass
+    except (IsADirectoryError, PermissionError):
+        remove(name, within)
+    if entry.mode == SYMLINK:
+        os.symlink(data, name, dir_fd=within)
+        return os.stat(name, dir_fd=within, follow_symlinks=False)
+    handle = os.open(name, _NEW_FILE, 0o777 if entry.mode == EXECUTABLE else 0o666, dir_fd=within)
+    try:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(handle, view) :]
+        return os.fstat(handle)
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def made_folder(name: bytes, within: int) -> Iterator[int]:
+    """Open a sub-folder, made where it is missing or something else stands there."""
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(name, dir_fd=within)
+    try:
+        handle = os.open(name, _FOLDER, dir_fd=within)
+    except OSError:
+        # A file, or a symlink that leads out: it gives way, its target stays untouched.
+        os.unlink(name, dir_fd=within)
+        os.mkdir(name, dir_fd=within)
+        handle = os.open(name, _FOLDER, dir_fd=within)
+    try:
+        yield handle
+    finally:
+        os.close(handle)
+
+
+class _Update:
+    def __init__(self, store: ObjectStore, observer: Observer) -> None:
+        self.store = store
+        self.observer = observer
+
+    def folder(self, handle: int, prefix: bytes, old: str, new: str) -> None:
+        before = {entry.name: entry for entry in self.store.tree(old)}
+        after = {entry.name: entry for entry in self.store.tree(new)}
+        for name, entry in before.items():
+            if name not in after or (after[name].mode == DIRECTORY) != (entry.mode == DIRECTORY):
+                remove(name, handle)
+                self._gone(prefix + name, entry)
+        for name, entry in after.items():
+            if before.get(name) == entry or entry.mode == SUBMODULE:
+                continue
+            if entry.mode == DIRECTORY:
+                was = before.get(name)
+                inner = was.oid if was is not None and was.mode == DIRECTORY else EMPTY_TREE
+                with made_folder(name, handle) as below:
+                    self.folder(below, prefix + name + b"/", inner, entry.oid)
+            else:
+                status = write_file(name, entry, self.store.blob(entry.oid), handle)
+                self.observer(prefix + name, entry, status)
+
+    def _gone(self, path: bytes, entry: TreeEntry) -> None:
+        if entry.mode != DIRECTORY:
+            self.observer(path, None, None)
+            return
+        for below, _ in self.store.files(entry.oid, path + b"/"):
+            self.observer(below, None, None)

@@ -1,0 +1,157 @@
+"""A project on disk: what is wanted, what is locked, the series, the object store."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from patchwright.config import Config, UpstreamConfig, find_root, load_config
+from patchwright.errors import InputError, PatchwrightError
+from patchwright.lock import (
+    FILE_NAME,
+    Disagreement,
+    Lock,
+    LockedUpstream,
+    disagreements,
+    read_lock,
+    upstream_disagreements,
+)
+
+if TYPE_CHECKING:
+    from patchwright.series import Series
+    from patchwright.store import ObjectStore
+    from patchwright.upstreams import Pristine
+
+PATCHES = "patches"
+
+
+class Project:
+    """One project; everything is loaded when it is first asked for."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        # Told, one line each, what takes its time: downloads and imports.
+        self.progress: Callable[[str], None] = lambda _: None
+        self._resolved: dict[str, LockedUpstream] = {}
+        self._pristine: dict[str, Pristine] = {}
+
+    @classmethod
+    def open(cls, directory: Path) -> Project:
+        """Return the project that ``directory`` lies in; InputError where it lies in none."""
+        return cls(find_root(directory))
+
+    @cached_property
+    def config(self) -> Config:
+        """What pyproject.toml asks for."""
+        return load_config(self.root)
+
+    @property
+    def lock_path(self) -> Path:
+        """Where the lock stands, or would stand."""
+        return self.root / FILE_NAME
+
+    @cached_property
+    def lock(self) -> Lock | None:
+        """The lock, or None where there is none yet."""
+        return read_lock(self.lock_path) if self.lock_path.exists() else None
+
+    @cached_property
+    def series(self) -> Series:
+        """All patches, in number order."""
+        from patchwright.series import Series
+
+        return Series.load(self.root / PATCHES, tuple(self.config.upstreams))
+
+    @cached_property
+    def cache_dir(self) -> Path:
+        """PATCHWRIGHT_CACHE, or the folder for caches that this system gives a user."""
+        named = os.environ.get("PATCHWRIGHT_CACHE")
+        if named:
+            return Path(named).absolute()
+        from platformdirs import user_cache_path
+
+        return user_cache_path("patchwright", appauthor=False)
+
+    @cached_property
+    def store(self) -> ObjectStore:
+        """The object store in the user's cache, shared by all projects."""
+        from patchwright.store import ObjectStore
+
+        return ObjectStore(self.cache_dir / "objects.git")
+
+    @cached_property
+    def state_dir(self) -> Path:
+        """The folder for what this project's runs leave behind; git ignores it."""
+        folder = self.root / ".patchwright"
+        try:
+            folder.mkdir(exist_ok=True)
+            ignore = folder / ".gitignore"
+            if not ignore.exists():
+                ignore.write_text("*\n", encoding="ascii")
+        except OSError as error:
+            raise PatchwrightError(
+                f"the project's state cannot be written: {error.strerror}", where=str(folder),
+                next_step="make the project's folder writable",
+            ) from error  # fmt: skip
+        return folder
+
+    def upstream(self, name: str) -> UpstreamConfig:
+        """Return the configuration of an upstream; InputError for an unknown one."""
+        try:
+            return self.config.upstreams[name]
+        except KeyError:
+            known = ", ".join(self.config.upstreams) or "none"
+            raise InputError(
+                f"there is no upstream {name!r}", where=str(self.root / "pyproject.toml"),
+                next_step=f"known: {known}",
+            ) from None  # fmt: skip
+
+    def stale(self) -> list[Disagreement]:
+        """Return where the lock disagrees with pyproject.toml and the patch files.
+
+        Empty where there is no lock: then nothing is promised. Reads no store.
+        """
+        return disagreements(self.lock, self.config, self.series) if self.lock else []
+
+    def locked_upstream(self, name: str) -> LockedUpstream:
+        """Return what an upstream resolves to.
+
+        That is the lock's entry where it agrees with pyproject.toml; otherwise it is
+        resolved now, for this process only.
+        """
+        if name not in self._resolved:
+            wanted = self.upstream(name)
+            entry = self.lock.upstream(name) if self.lock else None
+            if entry is None or upstream_disagreements(entry, wanted, self.root):
+                return self.resolve(name)
+            self._resolved[name] = entry
+        return self._resolved[name]
+
+    def resolve(self, name: str) -> LockedUpstream:
+        """Resolve an upstream anew, whatever the lock says; may use the network."""
+        from patchwright.upstreams import resolve
+
+        entry = resolve(
+            self.upstream(name), root=self.root, cache_dir=self.cache_dir, progress=self.progress
+        )
+        self.use(entry)
+        return self._resolved[name]
+
+    def use(self, entry: LockedUpstream) -> None:
+        """Let ``entry`` be what its upstream resolves to, for this process only."""
+        self._pristine.pop(entry.name, None)
+        self._resolved[entry.name] = entry
+
+    def pristine(self, upstream: str) -> Pristine:
+        """Return an upstream's pristine tree, imported on first use."""
+        from patchwright.upstreams import import_upstream
+
+        if upstream not in self._pristine:
+            self._pristine[upstream] = import_upstream(
+                self.upstream(upstream), self.locked_upstream(upstream),
+                self.store, self.cache_dir, root=self.root, progress=self.progress,
+            )  # fmt: skip
+        return self._pristine[upstream]

@@ -1,0 +1,228 @@
+"""The series: all patches in number order, what they need, and which take part."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from patchwright.errors import InputError
+from patchwright.fields import Need
+from patchwright.patch import Patch
+
+
+@dataclass(frozen=True)
+class Series:
+    """All patches, sorted by number. Numbers may have gaps."""
+
+    patches: tuple[Patch, ...]
+
+    @classmethod
+    def load(cls, patches_dir: Path, upstream_names: Collection[str]) -> Series:
+        """Read every ``NNNN-….patch`` in ``patches_dir``; a missing folder is no patches.
+
+        Raises InputError for a file that cannot be read or has no number, two files
+        with one number, an upstream that is missing or not one of ``upstream_names``,
+        and a need that is missing, later or the patch itself.
+        """
+        found: dict[int, Patch] = {}
+        for path, raw in _patch_files(patches_dir):
+            patch = Patch.parse(raw, path)
+            if patch.number in found:
+                raise InputError(
+                    f"two patches have the number {patch.number:04d}",
+                    where=f"{found[patch.number].path} and {path.name}",
+                    next_step="rename one of them; a gap between numbers is fine",
+                )
+            found[patch.number] = _with_upstream(patch, upstream_names)
+        series = cls(tuple(found[number] for number in sorted(found)))
+        for patch in series.patches:
+            for need in patch.depends:
+                series._check_need(patch, need)
+        return series
+
+    @cached_property
+    def _by_number(self) -> dict[int, Patch]:
+        return {patch.number: patch for patch in self.patches}
+
+    @cached_property
+    def _closures(self) -> dict[int, frozenset[int]]:
+        # Needs are earlier patches only, so one pass in order is enough.
+        found: dict[int, frozenset[int]] = {}
+        for patch in self.patches:
+            needs = (need.number for need in patch.depends)
+            found[patch.number] = frozenset((patch.number,)).union(*(found[n] for n in needs))
+        return found
+
+    def _check_need(self, patch: Patch, need: Need) -> None:
+        if need.number == patch.number:
+            what, step = f"{patch.number:04d} names itself as a need", "remove that entry"
+        elif need.number not in self._by_number:
+            what = f"{patch.number:04d} needs {need.number:04d}, which is not in the series"
+            step = f"add that patch, or correct Depends; the series has {self.numbers()}"
+        elif need.number > patch.number:
+            what = f"{patch.number:04d} needs a later patch, {need.number:04d}"
+            step = "renumber: a patch may need only patches with smaller numbers"
+        else:
+            return
+        raise InputError(what, where=f"{patch.path}:{need.line}", next_step=step)
+
+    def numbers(self) -> str:
+        """Return all numbers for a message: ``1-5, 7``."""
+        runs: list[list[int]] = []
+        for patch in self.patches:
+            if runs and patch.number == runs[-1][-1] + 1:
+                runs[-1][1:] = [patch.number]
+            else:
+                runs.append([patch.number])
+        return ", ".join("-".join(str(n) for n in run) for run in runs) or "no patches"
+
+    def get(self, number: int) -> Patch:
+        """Return patch ``number``; InputError naming the numbers that there are."""
+        self.check_numbers((number,))
+        return self._by_number[number]
+
+    def check_numbers(self, numbers: Collection[int]) -> None:
+        """Raise InputError for a number that no patch has."""
+        unknown = sorted(set(numbers) - self._by_number.keys())
+        if unknown:
+            raise InputError(
+                f"there is no patch {', '.join(str(n) for n in unknown)}",
+                next_step=f"the series has {self.numbers()}",
+            )
+
+    def closure(self, number: int) -> tuple[int, ...]:
+        """Return ``number`` and all that it needs, transitively, sorted."""
+        self.check_numbers((number,))
+        return tuple(sorted(self._closures[number]))
+
+    def dependants(self, number: int) -> tuple[int, ...]:
+        """Return the patches that need ``number``, transitively, sorted."""
+        self.check_numbers((number,))
+        return tuple(n for n, needs in self._closures.items() if number in needs and n != number)
+
+    def check_pins(self, versions: Mapping[str, str]) -> list[InputError]:
+        """Return an error for each patch that was made for another version than the pin.
+
+        ``versions`` has the pinned version of each upstream by name.
+        """
+        problems = []
+        for patch in self.patches:
+            pin = versions.get(patch.upstream or "")
+            made_for = patch.made_for
+            if pin is None or made_for is None or made_for.lstrip("v") == pin.lstrip("v"):
+                continue
+            line = next(item.line for item in patch.fields if item.name == "Upstream")
+            problems.append(
+                InputError(
+                    f"{patch.number:04d} was made for {patch.upstream} {made_for}, "
+                    f"the pin is {pin}",
+                    where=f"{patch.path}:{line}",
+                    next_step=f"check that it still holds on {pin} and write "
+                    f"'Upstream: {patch.upstream} {pin}', or pin {made_for}",
+                )
+            )
+        return problems
+
+    def missing_smoke(self, root: Path) -> list[InputError]:
+        """Return an error for each smoke test file that a patch names and that is not there."""
+        return [
+            InputError(
+                f"the smoke test {name} of {patch.number:04d} is missing",
+                where=str(patch.path),
+                next_step="write it, or correct the Smoke field",
+            )
+            for patch in self.patches
+            for name in patch.smoke
+            if not (root / name.partition("::")[0]).is_file()
+        ]
+
+
+def _patch_files(patches_dir: Path) -> list[tuple[Path, bytes]]:
+    """Return every ``*.patch`` with its bytes, by name."""
+    try:
+        with os.scandir(patches_dir) as entries:
+            found = sorted(
+                (entry.name, entry.is_file(follow_symlinks=False))
+                for entry in entries
+                if entry.name.endswith(".patch")
+            )
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise InputError(
+            f"the patches cannot be listed: {error.strerror}",
+            where=str(patches_dir), next_step="make it a folder that you can read",
+        ) from error  # fmt: skip
+    return [
+        (path, _read(path, regular)) for path, regular in ((patches_dir / n, r) for n, r in found)
+    ]
+
+
+def _read(path: Path, regular: bool) -> bytes:
+    what, step = "", "make it a regular file, or move it out of patches/"
+    try:
+        if not regular and path.is_symlink():
+            target = path.resolve(strict=True)
+            regular = target.is_file() and target.is_relative_to(path.parent.resolve())
+            what = "this link does not lead to a file in the folder of patches"
+        if regular:
+            with open(path, "rb", buffering=0) as stream:  # noqa: PTH123 (a third faster)
+                return stream.read()
+    except OSError as error:
+        what, step = f"the patch cannot be read: {error.strerror}", "make the file readable"
+    raise InputError(what or "this is not a regular file", where=str(path), next_step=step)
+
+
+def _with_upstream(patch: Patch, names: Collection[str]) -> Patch:
+    known = ", ".join(sorted(names))
+    if patch.upstream is None:
+        if len(names) == 1:
+            return dataclasses.replace(patch, upstream=next(iter(names)))
+        raise InputError(
+            "the patch does not say which upstream it changes",
+            where=str(patch.path),
+            next_step=f"add 'Upstream: NAME VERSION' below its '---' line; NAME is one of {known}",
+        )
+    if patch.upstream not in names:
+        line = next(item.line for item in patch.fields if item.name == "Upstream")
+        raise InputError(
+            f"{patch.upstream} is not an upstream of this project",
+            where=f"{patch.path}:{line}",
+            next_step=f"use one of {known}, or add it to [tool.patchwright.upstream]",
+        )
+    return patch
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which patches take part: up to ``to``, exactly ``only``, all but ``without``."""
+
+    to: int | None = None
+    only: frozenset[int] | None = None
+    without: frozenset[int] = field(default_factory=frozenset)
+
+    def pick(self, series: Series) -> tuple[Patch, ...]:
+        """Return the patches in order; InputError for a number that no patch has."""
+        series.check_numbers({*self.without, *(self.only or ()), *([self.to] if self.to else ())})
+        return tuple(
+            patch
+            for patch in series.patches
+            if (self.to is None or patch.number <= self.to)
+            and (self.only is None or patch.number in self.only)
+            and patch.number not in self.without
+        )
+
+    def unmet(self, series: Series) -> tuple[tuple[Patch, Need], ...]:
+        """Return each patch that takes part with a need that does not."""
+        picked = self.pick(series)
+        numbers = {patch.number for patch in picked}
+        return tuple(
+            (patch, need)
+            for patch in picked
+            for need in patch.depends
+            if need.number not in numbers
+        )

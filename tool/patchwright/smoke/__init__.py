@@ -1,0 +1,1 @@
+"""Smoke tests: the harness that runs a patch's test in the patched tree."""

@@ -1,0 +1,194 @@
+"""What the modules of an upstream bind at module level, read from their syntax trees.
+
+Shared by the slicer, which executes bindings, and the route finder, which follows them.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from patchwright.smoke.outcomes import SmokeError
+from patchwright.smoke.trees import Trees
+
+STAR = "*"
+_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+
+
+def bound(statement: ast.stmt) -> frozenset[str]:
+    """Return the names that a statement can bind in its own scope (``*`` for a star import)."""
+    names: set[str] = set()
+    todo: list[ast.AST] = [statement]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(node.name)
+            continue
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            names.update(bound_by(node, alias) for alias in node.names)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store | ast.Del):
+            names.add(node.id)
+        elif isinstance(node, ast.ExceptHandler) and node.name:
+            names.add(node.name)
+        elif isinstance(node, ast.MatchAs | ast.MatchStar) and node.name:
+            names.add(node.name)
+        if not isinstance(node, (*_SCOPES, *_COMPREHENSIONS)):
+            todo.extend(ast.iter_child_nodes(node))
+    return frozenset(names)
+
+
+def bound_by(node: ast.Import | ast.ImportFrom, alias: ast.alias) -> str:
+    """Return the name that one alias of an import binds (``import a.b`` binds ``a``)."""
+    if alias.asname or isinstance(node, ast.ImportFrom):
+        return alias.asname or alias.name
+    return alias.name.partition(".")[0]
+
+
+def blocks(statement: ast.stmt) -> tuple[Sequence[ast.stmt], ...]:
+    """Return the statement lists inside a compound statement that share its scope."""
+    if isinstance(statement, _SCOPES):
+        return ()
+    found: list[Sequence[ast.stmt]] = []
+    for field in ("body", "orelse", "finalbody"):
+        block = getattr(statement, field, None)
+        if isinstance(block, list) and block:
+            found.append(block)
+    for part in (*getattr(statement, "handlers", ()), *getattr(statement, "cases", ())):
+        found.append(part.body)
+    return tuple(found)
+
+
+def in_scope(statements: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
+    """Yield statements and those nested in their blocks, not those of inner scopes."""
+    for statement in statements:
+        yield statement
+        for block in blocks(statement):
+            yield from in_scope(block)
+
+
+def _mutated(statement: ast.stmt) -> str | None:
+    """Return the name whose object a statement changes: ``X[k] = v``, ``X.add(v)``, ``X.a = v``."""
+    node: ast.expr
+    if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
+        node = statement.targets[0]
+    elif isinstance(statement, ast.AugAssign):
+        node = statement.target
+    elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+        node = statement.value.func
+    else:
+        return None
+    depth = 0
+    while isinstance(node, ast.Attribute | ast.Subscript):
+        node = node.value
+        depth += 1
+    return node.id if depth and isinstance(node, ast.Name) else None
+
+
+@dataclass(frozen=True, eq=False)
+class Module:
+    """One module of an upstream: its dotted name, its repository path, its syntax tree."""
+
+    dotted: str
+    upstream: str
+    path: str
+    tree: ast.Module
+    filename: str
+
+    @property
+    def is_package(self) -> bool:
+        """Whether this is a package's ``__init__.py``."""
+        return self.path.endswith("__init__.py")
+
+    @cached_property
+    def statements(self) -> dict[str, tuple[ast.stmt, ...]]:
+        """The top-level statements that bind a name or change its object, in order."""
+        found: dict[str, list[ast.stmt]] = {}
+        imported: set[str] = set()
+        for statement in self.tree.body:
+            for name in bound(statement):
+                found.setdefault(name, []).append(statement)
+            if isinstance(statement, ast.Import | ast.ImportFrom):
+                imported |= bound(statement)
+        for statement in self.tree.body:
+            name = _mutated(statement)
+            # An imported object is not this module's to fill: `os.environ[...] = ...`.
+            if name in found and name not in imported:
+                found[name].append(statement)
+        return {
+            name: tuple(sorted(dict.fromkeys(group), key=lambda node: node.lineno))
+            for name, group in found.items()
+        }
+
+    def definitions(self, name: str) -> tuple[Definition, ...]:
+        """Return the functions or classes of that name at module level, also below ``if``/``try``."""
+        return tuple(
+            node
+            for node in in_scope(self.statements.get(name, ()))
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+            and node.name == name
+        )
+
+    def absolute(self, name: str | None, level: int) -> str:
+        """Return the absolute dotted name of ``from <level dots><name> import ...``."""
+        if level == 0:
+            return name or ""
+        parts = self.dotted.split(".")
+        keep = len(parts) - level + (1 if self.is_package else 0)
+        return ".".join([*parts[: max(keep, 0)], *([name] if name else [])])
+
+
+class Modules:
+    """The upstreams' modules by dotted name, read once each."""
+
+    def __init__(self, trees: Trees) -> None:
+        self.trees = trees
+        self._known: dict[str, Module | None] = {}
+        self._folders: dict[str, bool] = {}
+
+    def get(self, dotted: str) -> Module | None:
+        """Return a module, or None where no file of the trees is that module."""
+        if dotted not in self._known:
+            place = self.trees.module(dotted)
+            self._known[dotted] = self._read(dotted, *place) if place else None
+        return self._known[dotted]
+
+    def owns(self, dotted: str) -> bool:
+        """Return whether the top-level package of a dotted name is an upstream's."""
+        top = dotted.partition(".")[0]
+        return any(top in self.trees.packages(upstream) for upstream in self.trees.upstreams)
+
+    def is_folder(self, dotted: str) -> bool:
+        """Return whether modules lie below ``dotted`` though it is no module itself."""
+        if dotted not in self._folders:
+            part = "/" + dotted.replace(".", "/") + "/"
+            self._folders[dotted] = any(
+                part in "/" + path
+                for upstream in self.trees.upstreams
+                for path in self.trees.files(upstream)
+                if path.endswith(".py")
+            )
+        return self._folders[dotted]
+
+    def at(self, upstream: str, path: str) -> Module:
+        """Return the module whose source is a repository path.
+
+        Raises SmokeError where the tree has no such module.
+        """
+        if not self.trees.exists(upstream, path):
+            raise SmokeError(f"{upstream}: {path} is not in the tree: the gate moved")
+        parts = path.removesuffix(".py").removesuffix("/__init__").split("/")
+        for start in range(len(parts)):
+            dotted = ".".join(parts[start:])
+            if self.trees.module(dotted) == (upstream, path):
+                module = self.get(dotted)
+                if module is not None:
+                    return module
+        raise SmokeError(f"{upstream}: {path} is not a module of {upstream}'s packages")
+
+    def _read(self, dotted: str, upstream: str, path: str) -> Module:
+        filename = str(self.trees.path(upstream, path))
+        return Module(dotted, upstream, path, self.trees.ast(upstream, path), filename)

@@ -1,0 +1,139 @@
+"""Runs with a memory: what is on record is not run again."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from patchwright.applying.chain import State
+from patchwright.evidence import EvidenceStore, Inputs, new_record
+from patchwright.project import Project
+from patchwright.smoke.runs import Run, RunResult, collect, execute, site_trees
+from patchwright.tiers import Needs
+
+
+@dataclass(frozen=True)
+class Result:
+    """The outcome of one run; ``made`` tells whether it was made just now."""
+
+    outcome: str
+    reason: str
+    seconds: float
+    made: bool
+    log: str = ""
+
+
+class Evidenced:
+    """Smoke tests of one project, their tiers and their outcomes."""
+
+    def __init__(self, project: Project, store: EvidenceStore, jobs: int = 1) -> None:
+        self.project = project
+        self.store = store
+        self.jobs = jobs
+        self.needs = Needs(project.config.arch)
+        self._tiers: dict[Path, frozenset[str]] = {}
+        self._broken: dict[Path, str] = {}
+        self._sha256: dict[Path, str] = {}
+        self._sites: dict[State, dict[str, str]] = {}
+
+    def collect(self, files: Sequence[Path]) -> None:
+        """Learn which tiers each smoke file speaks at; a broken file is remembered as such."""
+        known = self.recall(files)
+        unknown = [path for path in files if path not in known]
+        for path, found in (collect(self.project, unknown) if unknown else {}).items():
+            if found.error:
+                self._broken[path] = found.error
+                self._tiers[path] = frozenset()
+                continue
+            self._tiers[path] = frozenset(found.tiers)
+            tests = tuple(
+                {"tier": tier, "test": node}
+                for tier, nodes in found.tiers.items()
+                for node in nodes
+            )
+            record = new_record(self._collection(path), outcome="passed", reason="", seconds=0.0,
+                                tests=tests)  # fmt: skip
+            self.store.keep(record)
+
+    def recall(self, files: Iterable[Path]) -> set[Path]:
+        """Return the smoke files whose tiers are on record already."""
+        for path in files:
+            if path in self._tiers or not path.is_file():
+                continue
+            record = self.store.find(self._collection(path).key())
+            if record is not None:
+                self._tiers[path] = frozenset(str(test["tier"]) for test in record.tests)
+        return set(self._tiers)
+
+    def tiers(self, path: Path) -> frozenset[str]:
+        """Return the tiers of a collected smoke file."""
+        return self._tiers[path]
+
+    def broken(self, path: Path) -> str:
+        """Return why a smoke file could not be collected, or an empty text."""
+        return self._broken.get(path, "")
+
+    def inputs(self, run: Run) -> Inputs:
+        """Return what decides the outcome of a run: the key of its evidence."""
+        environment = {"compiler": self.needs.compiler_identity} if run.tier == "compile" else {}
+        return Inputs(
+            self._name(run.test), self._digest(run.test), run.tier,
+            trees=self._site(run.state), baseline=self._site(run.baseline),
+            environment=environment,
+        )  # fmt: skip
+
+    def recorded(self, run: Run) -> Result | None:
+        """Return the outcome on record for exactly this run, or None."""
+        record = self.store.find(self.inputs(run).key())
+        if record is None:
+            return None
+        return Result(record.outcome, record.reason, record.seconds, made=False, log=record.log)
+
+    def results(
+        self, runs: Iterable[Run], on_run: Callable[[Run, Result, int, int], None] | None = None
+    ) -> dict[Run, Result]:
+        """Return the outcome of every run; ``on_run`` hears of each that is made, as it ends."""
+        results: dict[Run, Result] = {}
+        missing = []
+        for run in dict.fromkeys(runs):
+            result = self.recorded(run)
+            if result is None:
+                missing.append(run)
+            else:
+                results[run] = result
+
+        def ended(run: Run, found: RunResult) -> None:
+            # Kept as it ends: an interrupted verify has lost only the run it was in.
+            if found.outcome != "blocked":
+                self.store.keep(new_record(
+                    self.inputs(run), outcome=found.outcome, reason=found.reason,
+                    seconds=found.seconds, tests=found.tests, log=found.log,
+                ))  # fmt: skip
+            results[run] = Result(
+                found.outcome, found.reason, found.seconds, made=True, log=found.log
+            )
+            if on_run is not None:
+                done = len([r for r in missing if r in results])
+                on_run(run, results[run], done, len(missing))
+
+        if missing:
+            execute(self.project, missing, jobs=self.jobs, on_result=ended)
+        return results
+
+    def _collection(self, path: Path) -> Inputs:
+        return Inputs(self._name(path), self._digest(path), "collection", trees={}, baseline={})
+
+    def _name(self, path: Path) -> str:
+        return path.relative_to(self.project.root).as_posix()
+
+    def _digest(self, path: Path) -> str:
+        if path not in self._sha256:
+            self._sha256[path] = hashlib.sha256(path.read_bytes()).hexdigest()
+        return self._sha256[path]
+
+    def _site(self, state: State) -> dict[str, str]:
+        if state not in self._sites:
+            self._sites[state] = site_trees(self.project, state)
+        return self._sites[state]

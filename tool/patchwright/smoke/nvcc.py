@@ -1,0 +1,142 @@
+"""One source of a module, one architecture, one compiler: the nvcc calls for it."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from patchwright.smoke.compile_errors import explain
+from patchwright.smoke.compiler import (
+    Compiler,
+    find_compiler,
+    require_memory,
+    run,
+    wheel_includes,
+)
+from patchwright.smoke.jit import JitSpec, target
+from patchwright.smoke.objects import ObjectCache
+from patchwright.smoke.outcomes import SmokeError
+from patchwright.smoke.preprocessed import Preprocessed, device_preprocessor
+from patchwright.smoke.provenance import require_tree_files
+
+Kind = Literal["cubin", "ptx"]
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is compiled: ``text`` in place of ``source`` when it is given."""
+
+    spec: JitSpec
+    source: Path
+    text: str | None
+    gencode: str
+    compiler: Compiler
+
+    @classmethod
+    def prepare(
+        cls,
+        spec: JitSpec,
+        source: str | Path,
+        arch: str | None,
+        *,
+        text: str | None = None,
+        compiler: Compiler | None = None,
+    ) -> Job:
+        """Return the job for one of the module's sources and architectures.
+
+        Raises SmokeError for a source that is none or an architecture that the
+        generator emits no code for, Blocked when there is no compiler.
+        """
+        wanted = dict.fromkeys(
+            gencode
+            for gencode, emitted in zip(spec.gencode, spec.targets, strict=True)
+            if arch is None or emitted == target(arch)
+        )
+        if len(wanted) != 1:
+            emitted = ", ".join(spec.targets) or "nothing"
+            raise SmokeError(f"{spec.name} is built for {emitted}, asked for {arch or 'one'}")
+        path = spec.source(source)
+        if path.suffix != ".cu":
+            raise SmokeError(f"{path.name} is not CUDA source")
+        return cls(spec, path, text, next(iter(wanted)), compiler or find_compiler())
+
+    def preprocess(self, folder: Path, deadline: float) -> Preprocessed:
+        """Run the preprocessor of the device pass as nvcc would, in a private folder."""
+        command = self._command(folder, "unused.cubin")
+        planned = run([*command, "-cubin", "--dryrun"], deadline=deadline, cwd=folder)
+        if planned.returncode:
+            explain(planned.stderr, self._site)
+        argv, env = device_preprocessor(planned.stderr)
+        done = run(argv, deadline=deadline, cwd=folder, env=env)
+        if done.returncode:
+            explain(done.stderr, self._site)
+        own_flags = tuple(flag for flag, is_search in self._flags() if not is_search)
+        text = Preprocessed.of(done.stdout, own_flags, Path(self._site))
+        require_tree_files(self.spec.trees, text.files)
+        return text
+
+    def compile(self, kind: Kind, cache: ObjectCache, memory: int, deadline: float) -> bytes:
+        """Return the object; the same text and flags are compiled once.
+
+        ``memory`` is what the compiler may need, in bytes; ``deadline`` in seconds.
+        """
+        with tempfile.TemporaryDirectory(prefix="patchwright-nvcc-") as name:
+            folder = Path(name)
+            text = self.preprocess(folder, deadline)
+            parts = (kind, text.digest, self.gencode, self.compiler.identity)
+            key = hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+            def make() -> bytes:
+                require_memory(memory)
+                output = folder / f"object.{kind}"
+                command = [*self._command(folder, str(output)), f"-{kind}"]
+                # nvcc leaves its temporary files behind when it is killed.
+                done = run(command, deadline=deadline, cwd=folder, env={"TMPDIR": name})
+                if done.returncode:
+                    explain(done.stderr, self._site)
+                return output.read_bytes()
+
+            return cache.get(key, make)
+
+    @property
+    def _site(self) -> str:
+        return str(self.spec.trees.site.absolute())
+
+    def _flags(self) -> list[tuple[str, bool]]:
+        """Return the flags but the architectures, each with whether it is a search path."""
+        flags = []
+        previous = ""
+        for flag in self.spec.nvcc_flags:
+            if not flag.startswith("-gencode="):
+                is_search = previous in {"-isystem", "-I"} or flag.startswith(("-I", "-isystem"))
+                flags.append((flag, is_search))
+            previous = flag
+        return flags
+
+    def _command(self, folder: Path, output: str) -> list[str]:
+        """Return the nvcc command but for the kind of its output."""
+        places = {
+            "$cuda_home": str(self.compiler.home),
+            "$site": self._site,
+            "$workspace": str(self.spec.workspace),
+        }
+        flags = [flag for flag, _ in self._flags()]
+        for name, place in places.items():
+            flags = [flag.replace(f"{name}/", f"{place}/") for flag in flags]
+        source = self.source
+        if self.text is not None:
+            source = folder / f"{self.source.stem}.text.cu"
+            source.write_bytes(self.text.encode("utf-8", "surrogateescape"))
+            # What the source includes relative to itself must still be found.
+            flags += [f"-I{self.source.parent}"]
+        # The run's folders must not get into __FILE__, and with it into the objects.
+        hidden = {"/site": self._site, "/workspace": self.spec.workspace, "/text": folder}
+        host = [f"-fmacro-prefix-map={place}={name}" for name, place in hidden.items()]
+        host += [f"-idirafter,{path}" for path in wheel_includes(self.compiler)]
+        flags += [f"--compiler-options={option}" for option in host]
+        return [
+            str(self.compiler.nvcc), *flags, f"-gencode={self.gencode}", str(source), "-o", output
+        ]  # fmt: skip

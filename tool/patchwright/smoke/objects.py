@@ -1,0 +1,72 @@
+"""The cache of compiled objects, keyed by what they were compiled from.
+
+An entry carries the hash of its own content: a damaged one is compiled again. Two
+processes that want the same object compile it once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from filelock import FileLock
+
+
+class ObjectCache:
+    """Objects below ``folder``; a folder that cannot be written is used for reading only."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def get(self, key: str, make: Callable[[], bytes]) -> bytes:
+        """Return the object of ``key``, made by ``make`` when it is not there or damaged."""
+        path = self.folder / key[:2] / key
+        data = self._read(path)
+        if data is not None:
+            return data
+        with self._lock(path):
+            # Another process may have made it while this one waited.
+            data = self._read(path)
+            if data is None:
+                data = make()
+                self._write(path, data)
+        return data
+
+    def _read(self, path: Path) -> bytes | None:
+        try:
+            stored = path.read_bytes()
+        except OSError:
+            return None
+        digest, data = stored[:32], stored[32:]
+        return data if hashlib.sha256(data).digest() == digest else None
+
+    @contextlib.contextmanager
+    def _lock(self, path: Path) -> Iterator[None]:
+        lock = FileLock(path.with_suffix(".lock"))
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            lock.acquire()
+        except OSError:
+            # Without a writable cache every process works for itself.
+            yield
+            return
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def _write(self, path: Path, data: bytes) -> None:
+        # Readers take no lock: they must see the old file, the new one or none.
+        with contextlib.suppress(OSError):
+            descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name)
+            try:
+                with os.fdopen(descriptor, "wb") as file:
+                    file.write(hashlib.sha256(data).digest() + data)
+                Path(temporary).replace(path)
+            except BaseException:
+                Path(temporary).unlink(missing_ok=True)
+                raise

@@ -1,0 +1,262 @@
+"""Making runs: what verify asks for, and nothing about what the outcomes mean.
+
+    found = collect(project, files)                 # {file: Collected}
+    results = execute(project, runs, jobs=2)        # {run: RunResult}
+
+Runs are grouped by state; each job has a prepared worker process and two site folders
+that are moved by tree difference.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from patchwright.applying.chain import State
+from patchwright.smoke.isolation import run_environment
+from patchwright.smoke.outcomes import Outcome
+from patchwright.smoke.protocol import Place, Request, sources_of
+from patchwright.smoke.seats import Seat, WorkerDied, take_seat
+from patchwright.smoke.sites import site_tree, site_trees
+
+if TYPE_CHECKING:
+    from patchwright.project import Project
+
+__all__ = ["Collected", "Run", "RunResult", "collect", "deadline_of", "execute", "site_trees"]
+
+_STATIC_DEADLINE = 120.0  # seconds; nothing is compiled there
+
+
+@dataclass(frozen=True)
+class Run:
+    """One smoke file at one tier on one state.
+
+    ``state`` is what the fixture ``tree`` shows and what imports find; ``baseline`` the
+    same without the patch (in a control both are the same).
+    """
+
+    test: Path
+    tier: str
+    state: State
+    baseline: State
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """The outcome of one run.
+
+    ``reason`` is the inner error, at most a few lines; ``needs`` what is missing where
+    the outcome is ``blocked``; ``log`` what the run printed, cut in the middle beyond
+    128 KiB; ``tests`` one mapping per test: ``test`` (pytest's node id), ``outcome``,
+    ``reason``, ``seconds``. ``sha256`` is that of the test file's bytes as they ran.
+    """
+
+    outcome: Outcome
+    reason: str = ""
+    seconds: float = 0.0
+    log: str = field(default="", repr=False)
+    needs: tuple[str, ...] = ()
+    tests: tuple[Mapping[str, Any], ...] = ()
+    sha256: str = ""
+
+
+@dataclass(frozen=True)
+class Collected:
+    """The tests of a smoke file: tier to pytest's node ids; ``error`` where it has none."""
+
+    tiers: Mapping[str, tuple[str, ...]]
+    error: str = ""
+
+
+def deadline_of(project: Project, tier: str) -> float:
+    """Return how long a run may take, in seconds.
+
+    ``smoke-deadline`` holds for every tier; a static run, which compiles nothing, gets
+    120 s of it at most.
+    """
+    limit = project.config.smoke_deadline
+    return min(limit, _STATIC_DEADLINE) if tier == "static" else limit
+
+
+def collect(project: Project, files: Iterable[Path]) -> dict[Path, Collected]:
+    """Return the tests of each smoke file, by tier.
+
+    The files are imported without any tree. One that dies on import, or has a test
+    without a tier, is an error with the inner message.
+    """
+    found = {}
+    with ExitStack() as stack:
+        seat = take_seat(project.cache_dir / "slots")
+        stack.callback(seat.close)
+        for file in files:
+            answer = _ask(seat, _request(project, seat, file, ""))
+            found[file] = _collected(answer)
+    return found
+
+
+def execute(
+    project: Project,
+    runs: Sequence[Run],
+    *,
+    jobs: int = 1,
+    on_result: Callable[[Run, RunResult], None] | None = None,
+) -> dict[Run, RunResult]:
+    """Make every run and return the results; ``on_result`` hears of each as it ends.
+
+    Whatever ends this function, an exception from ``on_result`` or Ctrl-C included,
+    leaves no process behind. Raises PatchwrightError where the cache cannot be written
+    or the states cannot be laid side by side.
+    """
+    results: dict[Run, RunResult] = {}
+    queue = _Queue(runs)
+    with ExitStack() as stack:
+        selector = stack.enter_context(selectors.DefaultSelector())
+        seats: list[Seat] = []
+        for _ in range(min(max(jobs, 1), len(queue))):
+            seats.append(take_seat(project.cache_dir / "slots"))
+            stack.callback(seats[-1].close)
+        # Called first of all: no seat is waited for while another one still runs.
+        stack.callback(_dismiss, seats)
+        at_work: dict[Seat, Run] = {}
+
+        def occupy(seat: Seat) -> None:
+            run = queue.next(seat)
+            if run is not None:
+                seat.send(_run_request(project, seat, run))
+                at_work[seat] = run
+                selector.register(seat, selectors.EVENT_READ)
+
+        for seat in seats:
+            occupy(seat)
+        while at_work:
+            ready = {key.fileobj for key, _ in selector.select(timeout=1.0)}
+            for seat, run in list(at_work.items()):
+                answer: dict[str, Any] | None = None
+                try:
+                    if seat in ready:
+                        answer = seat.receive()
+                    elif seat.overdue:
+                        raise WorkerDied
+                except WorkerDied:
+                    selector.unregister(seat)
+                    answer = _dead(seat)
+                else:
+                    if answer is None:
+                        continue
+                    selector.unregister(seat)
+                del at_work[seat]
+                results[run] = _result(answer, seat.undo())
+                occupy(seat)
+                if on_result is not None:
+                    on_result(run, results[run])
+    return results
+
+
+class _Queue:
+    """Hands out runs so that each seat stays on one state as long as possible."""
+
+    def __init__(self, runs: Iterable[Run]) -> None:
+        groups: dict[State, list[Run]] = {}
+        for run in dict.fromkeys(runs):
+            groups.setdefault(run.state, []).append(run)
+        self._groups = list(groups.values())
+        self._own: dict[Seat, list[Run]] = {}
+
+    def __len__(self) -> int:
+        return sum(map(len, (*self._groups, *self._own.values())))
+
+    def next(self, seat: Seat) -> Run | None:
+        own = self._own.setdefault(seat, [])
+        if not own and self._groups:
+            own += self._groups.pop(0)
+        if not own:
+            longest = max(self._own.values(), key=len)
+            half = len(longest) // 2
+            own += longest[len(longest) - half :]
+            del longest[len(longest) - half :]
+        return own.pop(0) if own else None
+
+
+def _run_request(project: Project, seat: Seat, run: Run) -> Request:
+    places: list[Place] = []
+    for name, state in (("tree", run.state), ("baseline", run.baseline)):
+        if places and state == run.state:
+            places.append(places[0])
+        else:
+            tree = site_tree(project, state)
+            places.append(seat.place(project.store, name, tree, state.trees))
+    return _request(project, seat, run.test, run.tier, *places)
+
+
+def _request(
+    project: Project, seat: Seat, test: Path, tier: str,
+    tree: Place | None = None, baseline: Place | None = None,
+) -> Request:  # fmt: skip
+    site = tree.site if tree is not None else None
+    return Request(
+        test=test.resolve(),
+        tier=tier,
+        deadline=deadline_of(project, tier or "static"),
+        folder=seat.run_folder,
+        environment=run_environment(tier, seat.run_folder, project.cache_dir, site, os.environ),
+        sources=sources_of(project.config),
+        tree=tree,
+        baseline=baseline,
+    )
+
+
+def _ask(seat: Seat, request: Request) -> dict[str, Any]:
+    seat.send(request)
+    try:
+        while True:
+            answer = seat.receive()
+            if answer is not None:
+                return answer
+    except WorkerDied:
+        return _dead(seat)
+
+
+def _dismiss(seats: Iterable[Seat]) -> None:
+    for seat in seats:
+        seat.dismiss()
+
+
+def _dead(seat: Seat) -> dict[str, Any]:
+    hung = seat.overdue
+    seat.end_worker(grace=0.0 if hung else 5.0)
+    words = f": {said}" if (said := seat.last_words()) else ""
+    how = "hung" if hung else "died"
+    return {"outcome": "error", "reason": f"the process that forks the tests {how}{words}"}
+
+
+def _result(answer: Mapping[str, Any], changed: Sequence[str]) -> RunResult:
+    outcome, reason = answer["outcome"], answer["reason"]
+    if changed:
+        more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
+        wrote = f"wrote into the tree: {', '.join(changed[:3])}{more}"
+        reason = f"{wrote} ({reason})" if outcome == "error" else wrote
+        outcome = "error"
+    return RunResult(
+        outcome,
+        reason,
+        answer.get("seconds", 0.0),
+        answer.get("log", ""),
+        tuple(answer.get("needs", ())),
+        tuple(answer.get("tests", ())),
+        answer.get("sha256", ""),
+    )
+
+
+def _collected(answer: Mapping[str, Any]) -> Collected:
+    tiers = {tier: tuple(nodes) for tier, nodes in answer.get("tiers", {}).items()}
+    if answer["outcome"] == "blocked":
+        why = f"skips all of its tests: {answer['reason']}; skip inside them, by their tiers"
+        return Collected({}, why)
+    if answer["outcome"] == "error":
+        return Collected({}, answer["reason"])
+    return Collected(tiers) if tiers else Collected({}, "it has no tests")

@@ -1,0 +1,192 @@
+"""Where runs happen: a prepared worker with two site folders, locked for one command."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import patchwright
+from patchwright.errors import PatchwrightError
+from patchwright.smoke.protocol import Place, Request
+from patchwright.smoke.trees import format_listing
+
+if TYPE_CHECKING:
+    from filelock import FileLock
+
+    from patchwright.store import ObjectStore
+    from patchwright.worktree import Slot
+
+_GRACE = 30.0  # seconds that a worker gets beyond a run's deadline, and to leave
+
+# -I: neither PYTHONPATH nor the user's own packages, nor the current folder.
+_START = (
+    "import sys; sys.path.insert(0, sys.argv[1]); from patchwright.smoke.worker import main; main()"
+)
+
+
+class WorkerDied(Exception):
+    """The worker is gone, and the run with it."""
+
+
+class Seat:
+    """One worker process and its site folders, ``tree`` and ``baseline``.
+
+    The folders stay in the cache between commands and are moved by tree difference.
+    """
+
+    def __init__(self, folder: Path, lock: FileLock) -> None:
+        self.folder = folder
+        self.run_folder = folder / "run"
+        self._lock = lock
+        self._slots: dict[str, Slot] = {}
+        self._process: subprocess.Popen[bytes] | None = None
+        self._buffer = bytearray()
+        self._end = 0.0
+
+    def place(
+        self, store: ObjectStore, name: str, tree: str, state: tuple[tuple[str, str], ...]
+    ) -> Place:
+        """Bring the site folder ``name`` to ``tree`` (installed layout) and return it."""
+        from patchwright.worktree import Slot
+
+        new = name not in self._slots
+        if new:
+            self._slots[name] = Slot(self.folder / name, store)
+        slot = self._slots[name]
+        slot.move(tree)
+        if new:
+            slot.repair()  # what a stranger did to it since the last command
+        listing = self.folder / f"{tree}.listing"
+        if not listing.exists():
+            files = {path: (entry.mode, entry.oid) for path, entry in store.files(tree)}
+            temporary = listing.with_suffix(".new")
+            temporary.write_bytes(format_listing(files))
+            temporary.replace(listing)
+        return Place(slot.folder.resolve(), state, listing)
+
+    def undo(self) -> list[str]:
+        """Undo what the last run did to its site folders, and return what that was."""
+        found = {path for slot in self._slots.values() for path, _ in slot.repair()}
+        return sorted(os.fsdecode(path) for path in found)
+
+    def send(self, request: Request) -> None:
+        """Start a run; its answer is read when ``fileno`` is readable."""
+        process = self._started()
+        self._end = time.monotonic() + request.deadline + _GRACE
+        # A worker that died between two runs tells so by the end of its answers.
+        with contextlib.suppress(BrokenPipeError):
+            assert process.stdin is not None
+            process.stdin.write(request.to_line())
+            process.stdin.flush()
+
+    @property
+    def overdue(self) -> bool:
+        """Whether the worker itself hangs."""
+        return time.monotonic() > self._end
+
+    def fileno(self) -> int:
+        """Return the descriptor on which the answer comes."""
+        assert self._process is not None
+        assert self._process.stdout is not None
+        return self._process.stdout.fileno()
+
+    def receive(self) -> dict[str, Any] | None:
+        """Read what is there; return the answer once it is whole, else None.
+
+        Raises WorkerDied.
+        """
+        data = os.read(self.fileno(), 1 << 20)
+        self._buffer += data
+        if not data:
+            raise WorkerDied
+        if not data.endswith(b"\n"):
+            return None
+        answer: dict[str, Any] = json.loads(self._buffer)
+        self._buffer.clear()
+        return answer
+
+    def dismiss(self) -> None:
+        """Tell the worker to end, and with it the run that is under way."""
+        if self._process is not None and self._process.stdin is not None:
+            with contextlib.suppress(BrokenPipeError):
+                self._process.stdin.close()
+
+    def end_worker(self, grace: float = _GRACE) -> None:
+        """End the worker and wait until it is gone, killing it after ``grace`` seconds."""
+        self.dismiss()
+        process, self._process = self._process, None
+        self._buffer.clear()
+        if process is None:
+            return
+        try:
+            process.wait(grace)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+
+    def close(self) -> None:
+        """End the worker and let another command have the folders."""
+        try:
+            self.end_worker()
+            for listing in self.folder.glob("*.listing"):
+                listing.unlink(missing_ok=True)
+        finally:
+            for slot in self._slots.values():
+                slot.close()
+            self._lock.release()
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        if self._process is None:
+            source = str(Path(patchwright.__file__).parent.parent)
+            environment = {
+                "PATH": os.environ.get("PATH", os.defpath),
+                "LC_ALL": "C.UTF-8",
+                "HOME": str(self.run_folder),
+            }
+            with (self.folder / "worker.log").open("wb") as log:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-I", "-B", "-c", _START, source],
+                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
+                    cwd=self.folder, env=environment, start_new_session=True,
+                )  # fmt: skip
+        return self._process
+
+    def last_words(self) -> str:
+        """Return the end of what the worker itself said, to be quoted in an error."""
+        with contextlib.suppress(OSError):
+            text = (self.folder / "worker.log").read_text("utf-8", "replace")
+            return "".join(text.strip().splitlines()[-1:])[:300]
+        return ""
+
+
+def take_seat(parent: Path) -> Seat:
+    """Return the first seat below ``parent`` that no other process holds, made if need be.
+
+    Raises PatchwrightError where the cache cannot be written.
+    """
+    from filelock import FileLock, Timeout
+
+    number = 0
+    while True:
+        folder = parent / str(number)
+        lock = FileLock(folder / "lock")
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            lock.acquire(blocking=False)
+        except Timeout:
+            number += 1
+        except OSError as error:
+            raise PatchwrightError(
+                f"the cache cannot be written: {error.strerror}", where=str(folder),
+                next_step="make the folder writable or set PATCHWRIGHT_CACHE to another one",
+            ) from error  # fmt: skip
+        else:
+            return Seat(folder.resolve(), lock)

@@ -1,0 +1,115 @@
+"""What the forked child does: one pytest session on one smoke file, in isolation."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from patchwright.smoke import isolation, plugin, proof
+from patchwright.smoke.protocol import Place, Request
+from patchwright.smoke.recorder import Recorder
+from patchwright.smoke.trees import SyntaxCache, Trees, parse_listing
+
+RESULT = "result.json"
+REPORT = "violations"
+
+
+@dataclass
+class Prepared:
+    """What the worker keeps between runs: listings by file, syntax trees by blob id."""
+
+    syntax: SyntaxCache = field(default_factory=SyntaxCache)
+    listings: dict[Path, dict[bytes, tuple[bytes, str]]] = field(default_factory=dict)
+
+    def listing(self, path: Path) -> dict[bytes, tuple[bytes, str]]:
+        """Return a listing, read once."""
+        if path not in self.listings:
+            self.listings[path] = parse_listing(path.read_bytes())
+        return self.listings[path]
+
+    def trees(self, place: Place, request: Request) -> Trees:
+        """Return the trees of a site folder."""
+        listing = self.listing(place.listing)
+        return Trees(place.site, place.state, request.sources, listing, self.syntax)
+
+
+def claim(request: Request) -> proof.Claim:
+    """Return what a run has to prove."""
+    packages = {package for source in request.sources for package in source.packages}
+    places = [place for place in (request.tree, request.baseline) if place is not None]
+    return proof.Claim(
+        packages=tuple(sorted(packages)),
+        sites={str(place.site): str(place.listing) for place in places},
+        report=str(request.folder / REPORT),
+    )
+
+
+def run(request: Request, prepared: Prepared) -> None:
+    """Run the session and leave its result in the run's folder."""
+    os.environ.clear()
+    os.environ.update(request.environment)
+    os.umask(0o022)
+    os.chdir(request.folder / isolation.WORK)
+    tempfile.tempdir = None
+    sys.argv = ["pytest"]
+    sys.dont_write_bytecode = True
+    sys.pycache_prefix = str(request.folder / isolation.BYTECODE)
+    listings: dict[str, Any] = {}
+    fixtures: list[object] = [plugin]
+    sites = []
+    if request.tree is not None and request.baseline is not None:
+        sys.path.insert(0, str(request.tree.site))
+        for place in (request.tree, request.baseline):
+            listings[str(place.site)] = prepared.listing(place.listing)
+            sites.append(place.site)
+        fixtures.append(
+            plugin.TreePair(
+                prepared.trees(request.tree, request), prepared.trees(request.baseline, request)
+            )
+        )
+    duty = claim(request)
+    proof.save(duty, request.folder / isolation.PROOF)
+    proof.install(duty, listings)
+    recorder = Recorder(request.tier or None, sites)
+    data = request.test.read_bytes()
+    code = pytest.main(_arguments(request), plugins=[*fixtures, recorder])
+    recorder.close(int(code))
+    _write(request.folder / RESULT, {
+        "sha256": hashlib.sha256(data).hexdigest(),
+        "others": [vars(finding) for finding in recorder.others],
+        "tests": [
+            {"test": node, "name": record.name, "tier": record.tier, "seconds": record.seconds,
+             "findings": [vars(finding) for finding in record.findings]}
+            for node, record in recorder.tests.items()
+        ],
+        "parsed": sorted(prepared.syntax.asked),
+    })  # fmt: skip
+
+
+def _arguments(request: Request) -> list[str]:
+    # No configuration, no conftest, no plugin but ours: what runs is the file and the
+    # fixtures, which are what evidence is keyed by.
+    configuration = request.folder / "pytest.ini"
+    configuration.write_text("[pytest]\n", encoding="ascii")
+    arguments = [
+        str(request.test), "-c", str(configuration), "--rootdir", str(request.test.parent),
+        "--noconftest", "--import-mode=importlib", "--capture=no", "--color=no", "-ra",
+        "-p", "no:cacheprovider", "--basetemp", str(request.folder / "pytest"),
+    ]  # fmt: skip
+    return arguments if request.tree is not None else [*arguments, "--collect-only", "-q"]
+
+
+def _write(path: Path, result: Mapping[str, Any]) -> None:
+    # A child that is killed while it writes must not leave half a result.
+    temporary = path.with_suffix(".new")
+    temporary.write_text(json.dumps(result), encoding="utf-8")
+    temporary.replace(path)

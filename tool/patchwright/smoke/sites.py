@@ -1,0 +1,55 @@
+"""Site trees: all upstreams of one state side by side in installed layout."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from patchwright.errors import PatchwrightError
+from patchwright.store import DIRECTORY, EMPTY_TREE, ObjectStore, TreeEntry
+from patchwright.upstreams.layout import installed_tree
+
+if TYPE_CHECKING:
+    from patchwright.applying.chain import State
+    from patchwright.project import Project
+
+
+def site_trees(project: Project, state: State) -> dict[str, str]:
+    """Return for each upstream its tree in installed layout, files outside included."""
+    trees = {}
+    for name, tree in state.trees:
+        layout = project.config.upstreams[name].layout
+        trees[name] = installed_tree(project.store, layout, tree, project.pristine(name).outside)
+    return trees
+
+
+def site_tree(project: Project, state: State) -> str:
+    """Return the one tree that holds all upstreams of a state, written to the store.
+
+    Raises PatchwrightError when two upstreams have different files at one path.
+    """
+    union = EMPTY_TREE
+    for name, tree in site_trees(project, state).items():
+        union = _union(project.store, union, tree, b"", name)
+    project.store.flush()
+    return union
+
+
+def _union(store: ObjectStore, left: str, right: str, prefix: bytes, upstream: str) -> str:
+    if left == EMPTY_TREE:
+        return right
+    entries = {entry.name: entry for entry in store.tree(left)}
+    for entry in store.tree(right):
+        there = entries.get(entry.name)
+        path = prefix + entry.name
+        if there is None or there == entry:
+            entries[entry.name] = entry
+        elif there.mode == entry.mode == DIRECTORY:
+            oid = _union(store, there.oid, entry.oid, path + b"/", upstream)
+            entries[entry.name] = TreeEntry(DIRECTORY, entry.name, oid)
+        else:
+            raise PatchwrightError(
+                f"{path.decode('utf-8', 'replace')} comes from {upstream} and, with other "
+                "content, from another upstream",
+                where="pyproject.toml", next_step="let only one upstream's layout install it",
+            )  # fmt: skip
+    return store.add_tree(entries.values())

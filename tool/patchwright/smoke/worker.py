@@ -1,0 +1,160 @@
+"""The prepared process: imports once, forks once per run, never imports an upstream.
+
+It reads one request per line and answers with one line. It leaves when its input ends,
+and takes a run that is under way with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import json
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from patchwright.smoke import isolation, proof, session
+from patchwright.smoke.outcomes import Outcome, SmokeError
+from patchwright.smoke.processes import Abandoned, Ended, become_subreaper, run_forked
+from patchwright.smoke.protocol import Request
+from patchwright.smoke.recorder import Finding, outcome_of
+from patchwright.store import object_id
+
+_LISTINGS = 8  # kept at most; one is some megabytes
+_SYNTAX_TREES = 64  # the same
+
+
+def main() -> None:
+    """Serve requests until standard input ends."""
+    # Ctrl-C is for the one who asked; it then closes our input.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    become_subreaper()
+    answers = os.fdopen(os.dup(1), "wb", buffering=0)
+    os.dup2(2, 1)  # a stray print must not look like an answer
+    prepared = session.Prepared()
+    _preload()
+    requests = os.fdopen(os.dup(0), "rb")
+    with contextlib.suppress(Abandoned, BrokenPipeError):
+        for line in requests:
+            request = Request.from_line(line)
+            answer = serve(request, prepared, requests.fileno())
+            answers.write(json.dumps(answer).encode() + b"\n")
+            _learn(request, prepared, answer["parsed"])
+
+
+def serve(request: Request, prepared: session.Prepared, watched: int | None) -> dict[str, Any]:
+    """Make one run and return the answer."""
+    shutil.rmtree(request.folder, ignore_errors=True)
+    isolation.make_folders(request.folder)
+    if len(prepared.listings) > _LISTINGS:
+        prepared.listings.clear()
+    for place in (request.tree, request.baseline):
+        if place is not None:
+            prepared.listing(place.listing)
+    prepared.syntax.asked.clear()
+    gc.freeze()  # or the child's collector would copy every page of what we prepared
+    try:
+        ended = run_forked(lambda: session.run(request, prepared), request.deadline, watched)
+        return _answer(request, ended)
+    finally:
+        shutil.rmtree(request.folder, ignore_errors=True)
+
+
+def _answer(request: Request, ended: Ended) -> dict[str, Any]:
+    result = _result(request.folder / session.RESULT)
+    violations = [Finding("error", v) for v in proof.violations(request.folder / session.REPORT)]
+    tests, findings = [], [*violations]
+    tiers: dict[str, list[str]] = {}
+    if death := _death(request, ended, result is not None):
+        findings.insert(0, Finding("error", death))
+    for test in (result or {}).get("tests", ()):
+        own = [Finding(**finding) for finding in test["findings"]]
+        decided = outcome_of(own)
+        findings += own
+        tiers.setdefault(test["tier"], []).append(test["test"])
+        tests.append({"test": test["test"], "outcome": decided.outcome,
+                      "reason": decided.reason, "seconds": test["seconds"]})  # fmt: skip
+    findings += [Finding(**finding) for finding in (result or {}).get("others", ())]
+    decided = outcome_of(findings)
+    return {
+        "outcome": decided.outcome,
+        "reason": _reason(decided.outcome, findings),
+        "needs": list(dict.fromkeys(f.need for f in findings if f.outcome == "blocked")),
+        "seconds": ended.seconds,
+        "log": ended.log,
+        "tests": tests,
+        "tiers": tiers,
+        "sha256": (result or {}).get("sha256", ""),
+        "parsed": (result or {}).get("parsed", []),
+    }
+
+
+def _reason(outcome: Outcome, findings: list[Finding]) -> str:
+    reasons = list(dict.fromkeys(f.reason for f in findings if f.outcome == outcome and f.reason))
+    if outcome == "blocked":
+        return "; ".join(reasons)
+    more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
+    return reasons[0] + more if reasons else ""
+
+
+def _death(request: Request, ended: Ended, has_result: bool) -> str:
+    if ended.timed_out:
+        return f"ran longer than {request.deadline:g} s and was killed"
+    if ended.status < 0:
+        name = signal.Signals(-ended.status).name
+        return f"the test's process was killed by {name}"
+    if not has_result:
+        last = ended.log.strip().splitlines()[-1:]
+        inner = f": {last[0][:300]}" if last and ended.status else ""
+        return f"the test's process ended with status {ended.status} before its tests did{inner}"
+    return "" if ended.status == 0 else f"the test's process ended with status {ended.status}"
+
+
+def _result(path: Path) -> Mapping[str, Any] | None:
+    try:
+        result: Mapping[str, Any] = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return result
+
+
+def _preload() -> None:
+    """Import what every run needs; upstreams and torch stay out."""
+    from patchwright.smoke import generator
+
+    present = "torch" in sys.modules
+    # tvm_ffi imports torch where it is installed: seconds, and a copy of everything.
+    sys.modules.setdefault("torch", None)  # type: ignore[arg-type]
+    with contextlib.suppress(SmokeError):
+        generator.preload()
+    if not present:
+        del sys.modules["torch"]
+    from _pytest.config import default_plugins
+
+    for name in default_plugins:
+        importlib.import_module(f"_pytest.{name}")
+
+
+def _learn(request: Request, prepared: session.Prepared, oids: list[str]) -> None:
+    """Parse what the last run parsed: the next runs on the same blobs have it at once."""
+    wanted = set(oids) - prepared.syntax.known.keys()
+    while prepared.syntax.known and len(prepared.syntax.known) + len(wanted) > _SYNTAX_TREES:
+        del prepared.syntax.known[next(iter(prepared.syntax.known))]
+    for place in (request.tree, request.baseline):
+        if place is None or not wanted:
+            continue
+        for path, (_, oid) in prepared.listing(place.listing).items():
+            if oid not in wanted:
+                continue
+            file = place.site / os.fsdecode(path)
+            # The folder may be on its way to the next state by now.
+            with contextlib.suppress(OSError, SyntaxError, ValueError, RecursionError):
+                data = file.read_bytes()
+                if object_id("blob", data) == oid:
+                    prepared.syntax.parse(oid, data, str(file))
+                    wanted.discard(oid)

@@ -1,0 +1,282 @@
+"""A work-tree slot: a folder that is moved from tree to tree and can prove what it holds.
+
+with free_slot(folder, store) as slot:
+    slot.move(tree)              # writes and removes only what differs
+    slot.check()                 # () where the folder is exactly that tree
+    slot.folder                  # the files
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from patchwright.materialise import made_folder, open_folder, remove, update, write_file, write_tree
+from patchwright.store import EMPTY_TREE, EXECUTABLE, SYMLINK, ObjectStore, TreeEntry, object_id
+
+__all__ = ["Difference", "Slot", "SlotBusy", "free_slot", "write_tree"]
+
+_FORMAT = 1
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+# A file changed again within one tick of the kernel's clock keeps its times. Times
+# younger than this when they were taken prove nothing (git's "racy" index entries).
+_RACY = 50_000_000  # nanoseconds
+
+
+class SlotBusy(Exception):
+    """Another worker holds the slot."""
+
+
+class Difference(NamedTuple):
+    """One way in which the folder is not the tree. ``path`` ends in / for a folder."""
+
+    path: bytes
+    what: Literal["missing", "extra", "changed"]
+
+
+class _Seen(NamedTuple):
+    """A file as it was written: its entry in the tree and what its status said."""
+
+    mode: bytes
+    oid: str
+    status: tuple[int, ...]
+
+
+def _status(found: os.stat_result) -> tuple[int, ...]:
+    """Return what changes when a file does; the change time cannot be set back."""
+    return (found.st_ctime_ns, found.st_mtime_ns, found.st_size, found.st_ino, found.st_mode)
+
+
+def _proof(found: os.stat_result) -> tuple[int, ...]:
+    """Return the status to record: none (so that it equals no other) where it is too young."""
+    return _status(found) if time.time_ns() - found.st_ctime_ns > _RACY else ()
+
+
+class Slot:
+    """A folder that holds one tree at a time, locked for one worker.
+
+    ``path`` is the slot's own folder; the files are in ``path/tree``. Its record says
+    which tree that is and how each file looked when it was written. It is removed
+    before a move and written after it: a slot without one (new, or killed in the
+    middle) is built anew.
+    """
+
+    def __init__(self, path: Path, store: ObjectStore) -> None:
+        """Lock the slot and read its record; raises SlotBusy."""
+        from filelock import FileLock, Timeout
+
+        path.mkdir(parents=True, exist_ok=True)
+        self.path = path
+        self.folder = path / "tree"
+        self.store = store
+        self._lock = FileLock(path / "lock")
+        try:
+            self._lock.acquire(blocking=False)
+        except Timeout:
+            raise SlotBusy(str(path)) from None
+        self._record = path / "record"
+        self.tree = EMPTY_TREE
+        self._files: dict[bytes, _Seen] = {}
+        self._refreshed = False  # a check learned more than the record says
+        if not self._read_record():
+            self._record.unlink(missing_ok=True)
+            self._clear()
+
+    def __enter__(self) -> Slot:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the slot; what it holds stays for the next worker."""
+        if self._refreshed and self._record.exists():
+            self._write_record()
+        self._lock.release()
+
+    def move(self, tree: str) -> None:
+        """Make the folder hold ``tree``: only what differs is written or removed.
+
+        What a stranger did to other files stays; ``check`` finds it.
+        """
+        if not self._record.exists():
+            self._clear()  # new, or a move before this one failed half-way
+        elif tree == self.tree:
+            return
+        self._record.unlink(missing_ok=True)
+        update(self.store, self.tree, tree, self.folder, self._observe)
+        self.tree = tree
+        self._write_record()
+
+    def check(self) -> tuple[Difference, ...]:
+        """Return every difference between the folder and the tree: () proves it equal.
+
+        A file whose status is as recorded is taken as unchanged; any other is hashed.
+        """
+        found: list[Difference] = []
+        met: set[bytes] = set()
+        folders = self._folders()
+        for path, entry in self._walk(folders):
+            seen = self._files.get(path)
+            if seen is None:
+                found.append(Difference(path, "extra"))
+                continue
+            met.add(path)
+            now = entry.stat(follow_symlinks=False)
+            if _status(now) == seen.status:
+                continue
+            if self._holds(entry.path, now, seen):
+                self._files[path] = seen._replace(status=_proof(now))
+                self._refreshed = True
+            else:
+                found.append(Difference(path, "changed"))
+        found += [Difference(path, "missing") for path in self._files.keys() - met]
+        return tuple(sorted(found))
+
+    def repair(self) -> tuple[Difference, ...]:
+        """Restore what ``check`` finds and return what it was."""
+        found = self.check()
+        if found:
+            self._record.unlink(missing_ok=True)
+            # What does not belong goes first: it may stand where a folder is needed.
+            for path, what in sorted(found, key=lambda d: d.what != "extra"):
+                self._restore(path.rstrip(b"/"), what)
+            self._write_record()
+        return found
+
+    # The files
+
+    def _observe(self, path: bytes, entry: TreeEntry | None, status: os.stat_result | None) -> None:
+        if entry is None or status is None:
+            self._files.pop(path, None)
+        else:
+            self._files[path] = _Seen(entry.mode, entry.oid, _proof(status))
+
+    def _folders(self) -> set[bytes]:
+        folders: set[bytes] = set()
+        for path in self._files:
+            end = path.rfind(b"/")
+            while end > 0 and path[:end] not in folders:
+                folders.add(path[:end])
+                end = path.rfind(b"/", 0, end)
+        return folders
+
+    def _walk(self, folders: set[bytes]) -> Iterator[tuple[bytes, os.DirEntry[bytes]]]:
+        """Yield everything in the folder that is not one of ``folders``."""
+        if not stat.S_ISDIR(self.folder.lstat().st_mode):
+            return
+        root = os.fsencode(self.folder)
+        todo = [(root, b"")]
+        while todo:
+            place, prefix = todo.pop()
+            with os.scandir(place) as entries:
+                for entry in entries:
+                    path = prefix + entry.name
+                    if not entry.is_dir(follow_symlinks=False):
+                        yield path, entry
+                    elif path in folders:
+                        todo.append((entry.path, path + b"/"))
+                    else:
+                        yield path + b"/", entry
+
+    def _holds(self, place: bytes, now: os.stat_result, seen: _Seen) -> bool:
+        if seen.mode == SYMLINK:
+            return stat.S_ISLNK(now.st_mode) and _link(place) == seen.oid
+        if not stat.S_ISREG(now.st_mode):
+            return False
+        if bool(now.st_mode & stat.S_IXUSR) != (seen.mode == EXECUTABLE):
+            return False
+        try:
+            handle = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:
+            return False
+        with os.fdopen(handle, "rb") as stream:
+            return object_id("blob", stream.read()) == seen.oid
+
+    def _restore(self, path: bytes, what: str) -> None:
+        *parents, name = path.split(b"/")
+        with open_folder(self.folder) as root:
+            self._restore_in(root, parents, name, path if what != "extra" else None)
+
+    def _restore_in(
+        self, handle: int, parents: list[bytes], name: bytes, path: bytes | None
+    ) -> None:
+        """Go down without following links; write the file, or (None) remove what is there."""
+        if parents:
+            with made_folder(parents[0], handle) as below:
+                self._restore_in(below, parents[1:], name, path)
+            return
+        if path is None:
+            remove(name, handle)
+            return
+        seen = self._files[path]
+        entry = TreeEntry(seen.mode, name, seen.oid)
+        self._observe(path, entry, write_file(name, entry, self.store.blob(seen.oid), handle))
+
+    def _clear(self) -> None:
+        self.tree = EMPTY_TREE
+        self._files = {}
+        with open_folder(self.path) as within:
+            remove(b"tree", within)
+        self.folder.mkdir()
+
+    # The record
+
+    def _read_record(self) -> bool:
+        """Take the recorded state; False where there is none that can be trusted."""
+        try:
+            record = json.loads(self._record.read_bytes())
+            if record["format"] != _FORMAT or record["boot"] != _boot():
+                return False
+            self._files = {
+                path.encode("latin-1"): _Seen(mode.encode(), oid, tuple(status))
+                for path, mode, oid, status in record["files"]
+            }
+            self.tree = record["tree"]
+        except (OSError, ValueError, KeyError, TypeError):
+            return False
+        found = self.folder.is_dir() and not self.folder.is_symlink()
+        return found and self.store.has(self.tree)
+
+    def _write_record(self) -> None:
+        # No fsync: after a crash of the machine the boot id differs, and the slot is
+        # built anew.
+        rows = [(p.decode("latin-1"), s.mode.decode(), s.oid, s.status) for p, s in
+                self._files.items()]  # fmt: skip
+        record = {"format": _FORMAT, "boot": _boot(), "tree": self.tree, "files": rows}
+        temporary = self._record.with_suffix(".new")
+        temporary.write_text(json.dumps(record), encoding="ascii")
+        temporary.replace(self._record)
+        self._refreshed = False
+
+
+def _link(place: bytes) -> str:
+    """Return the blob id of a symlink."""
+    return object_id("blob", os.readlink(place))  # noqa: PTH115 - the target is bytes
+
+
+def _boot() -> str:
+    with suppress(OSError):
+        return _BOOT_ID.read_text(encoding="ascii").strip()
+    return ""
+
+
+@contextmanager
+def free_slot(parent: Path, store: ObjectStore) -> Iterator[Slot]:
+    """Lock the first slot below ``parent`` that no other worker holds; make one if need be."""
+    number = 0
+    while True:
+        try:
+            slot = Slot(parent / str(number), store)
+        except SlotBusy:
+            number += 1
+            continue
+        with slot:
+            yield slot
+        return
