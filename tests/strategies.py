@@ -15,6 +15,8 @@ from patchwright.git import Git
 
 REGULAR, EXECUTABLE, SYMLINK = b"100644", b"100755", b"120000"
 
+_FAST = ("-c", "core.fsync=none")
+
 Files = dict[bytes, tuple[bytes, bytes]]  # path to mode and content
 
 PATHS = (
@@ -180,19 +182,20 @@ def made(folder: Path, plan: Plan) -> Made:
     folder.mkdir(parents=True, exist_ok=True)
     Git().run("init", "--quiet", "--template=", "--", ".", cwd=folder)
     git = Git(folder / ".git")
-    git.run("fast-import", "--quiet", data=_stream(plan), cwd=folder)
+    git.run(*_FAST, "fast-import", "--quiet", data=_stream(plan), cwd=folder)
     revisions = git.run("rev-list", "--reverse", "main", cwd=folder).stdout.split()
     base = revisions[0].decode()
     patches = folder / "patches.tmp"
     git.run(
+        *_FAST,
         "format-patch", "--quiet", "--full-index", "--binary", "--find-copies-harder", "-M", "-C",
         "-o", str(patches), f"{base}..main", cwd=folder,
     )  # fmt: skip
     paths = sorted(patches.iterdir())
     worktree = {"GIT_WORK_TREE": str(folder)}
-    git.run("checkout", "--quiet", "-b", "applied", base, cwd=folder, env=worktree)
+    git.run(*_FAST, "checkout", "--quiet", "-b", "applied", base, cwd=folder, env=worktree)
     if paths:
-        command = ("am", "--quiet", "--keep-cr", "--no-3way", *map(str, paths))
+        command = (*_FAST, "am", "--quiet", "--keep-cr", "--no-3way", *map(str, paths))
         git.run(*command, cwd=folder, env=worktree)
     format_ = "--format=%T"
     trees = git.run("log", "--reverse", format_, f"{base}..applied", cwd=folder).stdout.split()

@@ -62,9 +62,7 @@ def test_no_fuzz_one_context_line_differs() -> None:
 
 
 def test_after_an_offset_an_exact_place_must_be_the_only_one() -> None:
-    two = hunks(
-        "@@ -1,3 +1,3 @@\n a\n-b\n+B\n c\n@@ -5,3 +5,3 @@\n x\n-y\n+Y\n z\n"
-    )
+    two = hunks("@@ -1,3 +1,3 @@\n a\n-b\n+B\n c\n@@ -5,3 +5,3 @@\n x\n-y\n+Y\n z\n")
     # Two lines came in above; "x y z" stands at its old place and where it moved to.
     one = hunks("@@ -2,4 +2,4 @@\n a\n-b\n+B\n c\n d\n@@ -7,3 +7,3 @@\n x\n-y\n+Y\n z\n")
     content = b"new\nnew\nfirst\na\nb\nc\nx\ny\nz\nx\ny\nz\n".replace(b"c\nx", b"c\nd\nx", 1)

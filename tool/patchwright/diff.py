@@ -109,6 +109,8 @@ def _built(
     ids = _INDEX.match(header.get(b"index ", b""))
     if b"index " in header and ids is None:
         raise BadPath("the index line is damaged")
+    if binary is not None and (ids is None or len(ids[1]) < 40 or len(ids[2]) < 40):
+        raise BadPath("a binary file's part of the diff lacks its full index line")
     mode = ids[3] if ids else None
     old_mode = header.get(b"old mode ", header.get(b"deleted file mode ", mode))
     new_mode = header.get(b"new mode ", header.get(b"new file mode ", mode))
@@ -147,7 +149,11 @@ def _tail(source: Lines) -> None:
                 "write the change as one commit with one parent",
             )  # fmt: skip
         if line.strip() and not line.startswith(TRAILERS):
-            raise source.corrupt(source.at, "this line belongs to no hunk and to no file")
+            raise source.corrupt(
+                source.at,
+                "this line belongs to no hunk and to no file: it was added, or a mail client "
+                "wrapped the line above",
+            )
         source.at += 1
     for at in range(source.at + 1, source.end):
         line = source.lines[at]
@@ -208,16 +214,18 @@ def _same_name(text: bytes) -> bytes:
     """Return the path of ``a/path b/path``; raise BadPath where the two differ."""
     if text.startswith(b'"'):
         first, rest = unquote(text)
-        second = rest[1:]
+        between, second = rest[:1], rest[1:]
         if second.startswith(b'"'):
             second, _ = unquote(second)
     elif text.endswith(b'"') and b' "' in text:
-        first, _, rest = text.partition(b' "')
+        first, between, rest = text.partition(b' "')
         second, _ = unquote(b'"' + rest)
     else:
         # Both names are one with prefixes of one length: the space is in the middle.
         middle = len(text) // 2
-        first, second = text[:middle], text[middle + 1 :]
+        first, between, second = text[:middle], text[middle : middle + 1], text[middle + 1 :]
+    if not between.startswith(b" "):
+        raise BadPath("the 'diff --git' line does not name two files")
     if b"/dev/null" in (first, second):
         raise BadPath("the 'diff --git' line must name the file on both sides")
     if first == second or first[2:] == second[2:]:

@@ -16,13 +16,14 @@ from datetime import UTC, datetime
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from patchwright import __version__
 from patchwright.errors import PatchwrightError
-from patchwright.files import write_atomically
+from patchwright.files import sweep, write_atomically
 
 FORMAT = 1
+COLLECTION = "collection"  # in a tier's place: a record of which tests a smoke file has
 # Libraries that take part in a run: another version may give another outcome.
 _LIBRARIES = ("pytest", "apache-tvm-ffi", "jinja2", "pyelftools")
 
@@ -40,6 +41,16 @@ def harness_digest() -> str:
     return digest.hexdigest()
 
 
+class Subject(NamedTuple):
+    """What a run is about, wherever it is made: evidence from elsewhere matches on this."""
+
+    test: str
+    test_sha256: str
+    tier: str
+    trees: tuple[tuple[str, str], ...]
+    baseline: tuple[tuple[str, str], ...]
+
+
 @dataclass(frozen=True)
 class Inputs:
     """Everything that can change the outcome of one run.
@@ -47,8 +58,9 @@ class Inputs:
     ``test`` is the test's path from the project's root and ``test_sha256`` its bytes.
     ``trees`` and ``baseline`` map an upstream to the id of the tree that ran (installed
     layout, files outside the pristine tree included). ``harness`` is the digest of the
-    fixtures. ``environment`` holds what the tier adds: the compiler's identity at the
-    compile tier, say.
+    fixtures. ``environment`` holds what the tier adds: ``compiler`` (its identity) at
+    the compile tier; ``device`` (its architecture), ``driver`` and ``cuda`` at the gpu
+    tiers.
     """
 
     test: str
@@ -65,26 +77,53 @@ class Inputs:
         text = json.dumps({"format": FORMAT, **asdict(self)}, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
+    @property
+    def subject(self) -> Subject:
+        """What the run is about, without where it is made."""
+        return Subject(
+            self.test, self.test_sha256, self.tier,
+            tuple(sorted(self.trees.items())), tuple(sorted(self.baseline.items())),
+        )  # fmt: skip
+
+    @property
+    def control(self) -> bool:
+        """Whether this is a run without the patch."""
+        return self.trees == self.baseline
+
 
 @dataclass(frozen=True)
 class Record:
-    """The stored outcome of one run."""
+    """The stored outcome of one run.
+
+    ``log`` is what the run printed, 128 KiB at most. ``when`` is the time it ended, in
+    UTC (ISO 8601). ``machine`` holds facts that decide nothing: ``platform``, and at the
+    gpu tiers the device's name. ``stubs`` names what stood in for the real thing, such as
+    ``torch (stub)``.
+    """
 
     inputs: Inputs
     outcome: str
     reason: str
     seconds: float
     tests: tuple[Mapping[str, Any], ...] = ()
-    log: str = ""
+    log: str = field(default="", repr=False)
     when: str = ""
     host: str = ""
     tool: str = __version__
+    machine: Mapping[str, str] = field(default_factory=dict)
+    stubs: tuple[str, ...] = ()
+
+    @property
+    def device(self) -> str:
+        """The device that it ran on, for people; empty where none was needed."""
+        return self.machine.get("device", "") or self.inputs.environment.get("device", "")
 
 
-def new_record(inputs: Inputs, **outcome: Any) -> Record:
+def new_record(inputs: Inputs, *, machine: Mapping[str, str] | None = None, **run: Any) -> Record:
     """Return a record of a run that ended just now on this machine."""
     when = datetime.now(UTC).isoformat(timespec="seconds")
-    return Record(inputs, when=when, host=platform.node(), **outcome)
+    facts = {"platform": platform.platform(), **(machine or {})}
+    return Record(inputs, when=when, host=platform.node(), machine=facts, **run)
 
 
 class EvidenceStore:
@@ -92,22 +131,31 @@ class EvidenceStore:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._swept = False
 
     def find(self, key: str) -> Record | None:
         """Return the record with this key, or None; a damaged one counts as none."""
-        path = self.folder / f"{key}.json"
-        record = _read(path)
-        # A record that does not hash to its own name was edited: it proves nothing.
-        return record if record is not None and record.inputs.key() == key else None
+        from patchwright.evidence_files import Malformed, read_record
+
+        try:
+            record = read_record(self.folder / f"{key}.json")
+        except (OSError, Malformed):
+            return None
+        # A record under another name than its key proves nothing about this one.
+        return record if record.inputs.key() == key else None
 
     def keep(self, record: Record) -> None:
         """Store a record; PatchwrightError where the folder cannot be written."""
+        from patchwright.evidence_files import format_record
+
         if record.outcome == "blocked":
             raise ValueError("a blocked run is not evidence")
-        text = json.dumps({"format": FORMAT, **asdict(record)}, indent=1, sort_keys=True)
         path = self.folder / f"{record.inputs.key()}.json"
         try:
-            write_atomically(path, text.encode() + b"\n")
+            if not self._swept:
+                sweep(self.folder)
+                self._swept = True
+            write_atomically(path, format_record(record))
         except OSError as error:
             raise PatchwrightError(
                 f"the evidence cannot be written: {error.strerror}",
@@ -118,20 +166,24 @@ class EvidenceStore:
     def all(self) -> Iterator[Record]:
         """Yield every readable record of this project."""
         for path in sorted(self.folder.glob("*.json")):
-            record = _read(path)
-            if record is not None and record.inputs.key() == path.stem:
+            record = self.find(path.stem)
+            if record is not None:
                 yield record
 
+    def damaged(self) -> dict[Path, str]:
+        """Return the files that are not records as we wrote them, and why; they never count."""
+        from patchwright.evidence_files import Malformed, read_record
 
-def _read(path: Path) -> Record | None:
-    try:
-        data = json.loads(path.read_bytes())
-        if data.pop("format") != FORMAT:
-            return None
-        inputs = Inputs(**data.pop("inputs"))
-        return Record(inputs, **{**data, "tests": tuple(data.get("tests", ()))})
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
-        return None
+        found = {}
+        for path in sorted(self.folder.glob("*.json")):
+            try:
+                if read_record(path).inputs.key() != path.stem:
+                    found[path] = "its name is not the key of what it holds"
+            except Malformed as error:
+                found[path] = str(error)
+            except OSError as error:
+                found[path] = error.strerror or str(error)
+        return found
 
 
 def difference(old: Inputs, new: Inputs) -> str:
@@ -142,7 +194,11 @@ def difference(old: Inputs, new: Inputs) -> str:
         "baseline": "the tree of the control changed",
         "harness": "the harness changed",
         "python": f"Python {old.python} then, {new.python} now",
-        "environment": "the compiler or the environment changed",
     }
     before, after = asdict(old), asdict(new)
-    return ", ".join(text for name, text in words.items() if before[name] != after[name])
+    changed = [text for name, text in words.items() if before[name] != after[name]]
+    for name in sorted({*old.environment, *new.environment}):
+        then, now = old.environment.get(name, "none"), new.environment.get(name, "none")
+        if then != now:
+            changed.append(f"{name} {then} then, {now} now")
+    return ", ".join(changed)

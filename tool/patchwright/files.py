@@ -3,28 +3,35 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
+import stat
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+
+_SUFFIX = ".new"
 
 
 def write_atomically(path: Path, data: bytes) -> None:
     """Replace ``path`` by ``data``: temporary file beside it, fsync, rename, fsync.
 
-    Raises OSError; ``path`` is then untouched and the temporary file gone.
+    Raises OSError; ``path`` is then untouched and the temporary file gone. What a killed
+    process leaves beside it is for ``sweep``.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".new")
+    handle, name = _temporary(path)
     try:
+        # The file stays open, and so locked, until it has its own name.
         with os.fdopen(handle, "wb") as stream:
             stream.write(data)
             stream.flush()
-            os.fsync(stream.fileno())
-        # mkstemp makes files that only their owner can read.
-        umask = os.umask(0)
-        os.umask(umask)
-        Path(name).chmod(0o666 & ~umask)
-        Path(name).replace(path)
+            # mkstemp makes files that only their owner can read.
+            umask = os.umask(0)
+            os.umask(umask)
+            os.fchmod(handle, 0o666 & ~umask)
+            os.fsync(handle)
+            Path(name).replace(path)
     except BaseException:
         with contextlib.suppress(OSError):
             Path(name).unlink()
@@ -38,4 +45,68 @@ def sync_folder(folder: Path) -> None:
     try:
         os.fsync(handle)
     finally:
+        os.close(handle)
+
+
+def lock_folder(folder: Path, *, shared: bool = False, wait: bool = True) -> int:
+    """Lock a folder (the folder itself, by flock) and return the descriptor that holds it.
+
+    Closing the descriptor lets go, and so does the end of the process. Raises OSError:
+    BlockingIOError where another process has it and ``wait`` is False.
+    """
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+        fcntl.flock(handle, kind if wait else kind | fcntl.LOCK_NB)
+    except BaseException:
+        os.close(handle)
+        raise
+    return handle
+
+
+def sweep(folder: Path, name: str = "*") -> list[Path]:
+    """Remove what killed writers of ``folder/name`` left, and return what that was.
+
+    ``name`` is a glob. A temporary file whose writer lives is locked and stays; so does
+    everything where the file system knows no locks. Never raises OSError.
+    """
+    # Each is still locked by the generator while it is removed.
+    return [path for path in leftovers(folder, name) if _removed(path)]
+
+
+def leftovers(folder: Path, name: str = "*") -> Iterator[Path]:
+    """Yield the temporary files of ``folder/name`` whose writer is gone; remove nothing."""
+    for path in sorted(folder.glob(f".{name}.*{_SUFFIX}")):
+        with contextlib.suppress(OSError), _opened(path) as handle:
+            if stat.S_ISREG(os.fstat(handle).st_mode):
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                yield path
+
+
+def _removed(path: Path) -> bool:
+    try:
+        path.unlink()
+    except OSError:
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def _temporary(path: Path) -> tuple[int, str]:
+    """Make and lock a temporary file beside ``path``."""
+    while True:
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=_SUFFIX)
+        with contextlib.suppress(OSError):
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        # A sweep between the two lines above took it for a leftover.
+        if os.fstat(handle).st_nlink:
+            return handle, name
         os.close(handle)

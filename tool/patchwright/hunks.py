@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 import re
+import zlib
 
 from patchwright.changes import REWRITE, CorruptPatch, Hunk
 
 TRAILERS = (b"base-commit: ", b"prerequisite-patch-id: ")
 
 _HUNK = re.compile(rb"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@")
-_BASE85 = re.compile(rb"[0-9A-Za-z!#$%&()*+;<=>?@^_`{|}~-]+")
 _BINARY = re.compile(rb"(?:literal|delta) \d{1,12}$")
 # How many lines of the old and of the new side a line with this sign is. git and GNU
 # diff take an empty line as an empty context line.
@@ -69,7 +70,8 @@ def read_hunk(source: Lines) -> Hunk:
     while (old_left > 0 or new_left > 0) and at < end:
         line = lines[at]
         sides = _SIDES.get(line[:1])
-        if sides is not None and not (line[:2] == b"--" and source.is_signature(at)):
+        signature = line[:2] == b"--" and at + 1 < end and source.is_signature(at)
+        if sides is not None and not signature:
             old_left -= sides[0]
             new_left -= sides[1]
             body.append((line or b" ") + b"\n")
@@ -164,18 +166,37 @@ def read_binary(source: Lines) -> bytes:
     source.at += 1
     hunks = 0
     while source.at < source.end and _BINARY.match(source.lines[source.at]):
-        source.at += 1
+        _read_binary_hunk(source)
         hunks += 1
-        while source.at < source.end and (line := source.lines[source.at]):
-            # The first letter is the number of bytes; each 4 bytes make 5 characters.
-            first = line[0]
-            size = first - 64 if 65 <= first <= 90 else first - 70 if 97 <= first <= 122 else 0
-            if not size or len(line) != 1 + (size + 3) // 4 * 5 or not _BASE85.fullmatch(line):
-                raise source.corrupt(source.at, "this line of a binary patch is damaged")
-            source.at += 1
-        if source.at == source.end:
-            raise source.corrupt(source.end - 1, "the binary patch is cut off")
-        source.at += 1
     if hunks not in (1, 2):
         raise source.corrupt(start, "the binary patch has no content")
     return source.since(start)
+
+
+def _read_binary_hunk(source: Lines) -> None:
+    start = source.at
+    source.at += 1
+    packed = b""
+    while source.at < source.end and (line := source.lines[source.at]):
+        # The first letter is the number of bytes; each 4 bytes make 5 characters.
+        first = line[0]
+        size = first - 64 if 65 <= first <= 90 else first - 70 if 97 <= first <= 122 else 0
+        if not size or len(line) != 1 + (size + 3) // 4 * 5:
+            raise source.corrupt(source.at, "this line of a binary patch is damaged")
+        try:
+            packed += base64.b85decode(line[1:])[:size]
+        except ValueError:
+            raise source.corrupt(source.at, "this line of a binary patch is damaged") from None
+        source.at += 1
+    if source.at == source.end or not packed:
+        raise source.corrupt(source.at - 1, "the binary patch is cut off")
+    source.at += 1
+    wanted = int(source.lines[start].split()[1])
+    unpacking = zlib.decompressobj()
+    try:
+        # One byte more than is wanted: a small line must not unpack to gigabytes.
+        found = len(unpacking.decompress(packed, wanted + 1))
+    except zlib.error:
+        found = -1
+    if found != wanted or not unpacking.eof:
+        raise source.corrupt(start, "the content of this binary patch is damaged")

@@ -49,7 +49,9 @@ def split(raw: bytes) -> Parts:
     damages: list[CorruptPatch] = []
 
     def damage(offset: int, reason: str, next_step: str = REWRITE) -> None:
-        damages.append(CorruptPatch(raw.count(b"\n", 0, offset) + 1, reason, next_step=next_step))
+        damages.append(
+            CorruptPatch(raw.count(b"\n", 0, max(offset, 0)) + 1, reason, next_step=next_step)
+        )
 
     message = _message_start(raw)
     if not message:
@@ -57,7 +59,7 @@ def split(raw: bytes) -> Parts:
     first = _BREAK.search(raw, message)
     bare = _BARE.search(raw, message)
     if first is None:
-        damage(len(raw), "the patch holds no diff")
+        damage(len(raw) - 1, "the patch holds no diff")
         return Parts(message, len(raw), len(raw), len(raw), False, damages[0])
     if bare is None:
         damage(
@@ -93,7 +95,7 @@ def split(raw: bytes) -> Parts:
         elif other is not None:
             damage(other.start(), "a diff starts here without its 'diff --git' line")
         else:
-            damage(len(raw), "the patch holds no diff")
+            damage(len(raw) - 1, "the patch holds no diff")
     another = MAIL.search(raw, message, diff)
     if another is not None:
         damage(

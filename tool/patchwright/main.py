@@ -22,6 +22,8 @@ from patchwright.errors import PatchwrightError
 # Name to one line of help: `--help` must not import what the commands need.
 _COMMANDS = {
     "apply": "Write a patched tree to a folder.",
+    "cache": "List and prune what the tool keeps in your cache.",
+    "evidence": "List, show, export and import what was verified.",
     "lock": "Resolve the pins and write upstream.lock, or check it.",
     "show": "Print one patch: fields, needs, files, verdicts.",
     "status": "Print the series: how each patch applies, and what is verified.",

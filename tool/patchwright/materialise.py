@@ -9,14 +9,18 @@ so that a hard link shared with another folder keeps its content.
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
+import glob
 import os
 import shutil
 import stat
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from patchwright.errors import InputError
+from patchwright.errors import InputError, PatchwrightError
 from patchwright.store import (
     DIRECTORY,
     EMPTY_TREE,
@@ -39,12 +43,65 @@ def write_tree(store: ObjectStore, tree: str, directory: Path) -> None:
 
     Raises InputError where it holds anything, OSError where it cannot be written.
     """
+    check_free(directory)
     directory.mkdir(parents=True, exist_ok=True)
-    if any(directory.iterdir()):
-        raise InputError(
-            "the folder is not empty", where=str(directory), next_step="name a new one"
-        )
     update(store, EMPTY_TREE, tree, directory)
+
+
+def write_tree_at_once(store: ObjectStore, tree: str, directory: Path) -> None:
+    """Write ``tree`` as the new or empty folder ``directory``: all of it or nothing.
+
+    It is written beside its place and renamed into it; what a killed run left there is
+    removed. Raises InputError where the place is taken, PatchwrightError where it
+    cannot be written.
+    """
+    check_free(directory)
+    directory = directory.resolve()
+    prefix = f".{directory.name}.patchwright-"
+    try:
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        _remove_left_overs(directory.parent, prefix)
+        temporary = Path(tempfile.mkdtemp(prefix=prefix, dir=directory.parent))
+        with open_folder(temporary) as handle:
+            # Held while this process lives: another one must not clean it up.
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            try:
+                write_tree(store, tree, temporary)
+                temporary.chmod(0o777 & ~_umask())
+                temporary.rename(directory)
+            except BaseException:
+                shutil.rmtree(temporary, ignore_errors=True)
+                raise
+    except OSError as error:
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+            check_free(directory)
+        raise PatchwrightError(
+            f"the tree cannot be written: {error.strerror}",
+            where=str(error.filename or directory), next_step="name a folder that can be written",
+        ) from error  # fmt: skip
+
+
+def check_free(directory: Path) -> None:
+    """Raise InputError unless ``directory`` is missing or an empty folder."""
+    if directory.is_dir():
+        what = "the folder is not empty" if any(directory.iterdir()) else ""
+    else:
+        what = "this is not a folder" if os.path.lexists(directory) else ""
+    if what:
+        raise InputError(what, where=str(directory), next_step="name a new or an empty folder")
+
+
+def _remove_left_overs(parent: Path, prefix: str) -> None:
+    for path in parent.glob(f"{glob.escape(prefix)}*"):
+        with contextlib.suppress(OSError), open_folder(path) as handle:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(path)
+
+
+def _umask() -> int:
+    umask = os.umask(0)
+    os.umask(umask)
+    return umask
 
 
 def update(

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from patchwright.applying.verdicts import ApplyVerdict
+from patchwright.elsewhere import found_elsewhere
 from patchwright.evidence import EvidenceStore, Record, difference
 from patchwright.patch import Patch
 from patchwright.project import Project
@@ -18,10 +19,14 @@ from patchwright.verify import Planner, Question, Request, judge
 
 @dataclass(frozen=True)
 class Known:
-    """What is on record for one tier and context: a verdict, ``stale`` or ``missing``."""
+    """What is on record for one tier and context: a verdict, ``stale`` or ``missing``.
+
+    ``source`` names the machine where the record was imported from another one.
+    """
 
     verdict: str
     why: str = ""
+    source: str = ""
 
 
 @dataclass(frozen=True)
@@ -58,7 +63,8 @@ def _evidence(
         p.number: {"static": {"step": Known("unproven", "names no smoke test")}}
         for p in picked if not p.smoke
     }  # fmt: skip
-    known = planner.tests.recall([project.root / name for p in with_tests for name in p.smoke])
+    files = [project.root / name for p in with_tests for name in p.smoke]
+    known = planner.tests.recall(files, imported=True)
     ready = [p for p in with_tests if all(project.root / name in known for name in p.smoke)]
     for patch in with_tests:
         if patch not in ready:
@@ -70,6 +76,10 @@ def _evidence(
             records.setdefault((record.inputs.test, record.inputs.tier), []).append(record)
         for question in planner.plan(Request(numbers, selection, TIERS)):
             what = _known(planner.tests, question, records)
+            if what.verdict in ("missing", "stale", "blocked"):
+                elsewhere = found_elsewhere(planner.tests, question)
+                if elsewhere is not None:
+                    what = Known(elsewhere.verdict, elsewhere.why, elsewhere.source)
             if what.verdict != "none":
                 tiers = found.setdefault(question.number, {})
                 tiers.setdefault(question.tier, {})[question.context] = what

@@ -166,7 +166,8 @@ def _read(path: Path, regular: bool) -> bytes:
     what, step = "", "make it a regular file, or move it out of patches/"
     try:
         if not regular and path.is_symlink():
-            target = path.resolve(strict=True)
+            # Path.resolve raises RuntimeError for a link to itself, realpath an OSError.
+            target = Path(os.path.realpath(path, strict=True))
             regular = target.is_file() and target.is_relative_to(path.parent.resolve())
             what = "this link does not lead to a file in the folder of patches"
         if regular:

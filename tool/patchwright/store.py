@@ -75,7 +75,7 @@ class ObjectStore:
 
     def __init__(self, path: Path) -> None:
         """Open the store at ``path`` (a bare repository), making it if it is missing."""
-        self.path = path
+        self.path = path = path.absolute()
         self.git = Git(path)
         self._pending: dict[str, tuple[str, bytes]] = {}
         self._trees: dict[str, tuple[TreeEntry, ...]] = {}

@@ -9,8 +9,9 @@ not made at all.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from patchwright.applying.chain import Chain, State
 from patchwright.applying.verdicts import ApplyVerdict
@@ -22,6 +23,9 @@ from patchwright.series import Selection, Series
 from patchwright.smoke.evidenced import Evidenced, Result
 from patchwright.smoke.runs import Run
 from patchwright.tiers import CONTEXTS
+
+if TYPE_CHECKING:
+    from patchwright.elsewhere import Elsewhere
 
 BAD = ("failed", "vacuous", "error")
 
@@ -50,8 +54,9 @@ class Answer:
     control: str | None = None
     reason: str = ""
     seconds: float = 0.0
-    made: int = 0  # runs that were made just now; the others were on record
-    results: tuple[Result, ...] = field(default=(), repr=False)
+    made: frozenset[Run] = frozenset()  # made just now; the others were on record
+    logs: tuple[str, ...] = field(default=(), repr=False)
+    elsewhere: Elsewhere | None = None  # what another machine found, where it is blocked here
 
 
 @dataclass(frozen=True)
@@ -120,16 +125,17 @@ class Planner:
             if context == "alone":
                 reason = self._undeclared(patch, picked) or reason
             settled = ("error", reason)
-        if settled is not None:
+        if settled is not None and settled[0] != "blocked":
             return Question(patch.number, tier, context, trees=after, control_trees=before,
                             settled=settled, notes=notes)  # fmt: skip
+        # What is blocked here still names its runs: they may have been made elsewhere.
         tests = self._tests(patch, tier)
         return Question(
             patch.number, tier, context,
             runs=tuple((patch.number, Run(test, tier, after, before)) for test in tests),
             controls=tuple((patch.number, Run(test, tier, before, before)) for test in tests),
             trees=after, control_trees=before,
-            settled=None if tests else ("none", ""), notes=notes,
+            settled=settled, notes=notes,
         )  # fmt: skip
 
     def _without(
@@ -144,12 +150,13 @@ class Planner:
         undeclared = [reason for number, reason in trouble.items() if number not in dependants]
         if undeclared:
             settled = ("error", undeclared[0])
-        if settled is not None and settled[0] != "none":
+        if settled is not None and settled[0] not in ("none", "blocked"):
             return Question(left_out.number, tier, "without", trees=trees, settled=settled,
                             notes=notes)  # fmt: skip
         runs, controls = [], []
         for patch in picked:
-            if patch.number in trouble or self._settled_by_files(patch, tier) is not None:
+            by_files = self._settled_by_files(patch, tier)
+            if patch.number in trouble or (by_files is not None and by_files[0] != "blocked"):
                 continue
             baseline, _ = self._apply(p for p in rest if p is not patch)
             for test in self._tests(patch, tier):
@@ -159,7 +166,7 @@ class Planner:
                     runs.append((patch.number, Run(test, tier, trees, baseline)))
         return Question(
             left_out.number, tier, "without", tuple(runs), tuple(controls), trees=trees,
-            settled=None if any(n == left_out.number for n, _ in controls) else ("none", ""),
+            settled=settled if any(n == left_out.number for n, _ in controls) else ("none", ""),
             notes=notes,
         )  # fmt: skip
 
@@ -187,7 +194,7 @@ class Planner:
         state = self.chain.base()
         _, verdicts = self.chain.apply(picked)
         trouble: dict[int, str] = {}
-        steps = {}
+        steps: dict[int, tuple[State, State, Mapping[int, str]]] = {}
         for patch, verdict in zip(picked, verdicts, strict=True):
             before, state = state, state.after(verdict)
             if not verdict.ok:
@@ -241,7 +248,17 @@ def verify(
         for _, run in (*question.runs, *question.controls)
     ]
     results = tests.results(runs, on_run)
-    return [judge(question, results) for question in questions]
+    answers = [judge(question, results) for question in questions]
+    if any(answer.verdict == "blocked" for answer in answers):
+        from patchwright.elsewhere import found_elsewhere
+
+        # Told, never counted: the verdict stays what this machine can say.
+        answers = [
+            replace(answer, elsewhere=found_elsewhere(tests, answer.question))
+            if answer.verdict == "blocked" else answer
+            for answer in answers
+        ]  # fmt: skip
+    return answers
 
 
 def judge(question: Question, results: Mapping[Run, Result]) -> Answer:
@@ -251,14 +268,18 @@ def judge(question: Question, results: Mapping[Run, Result]) -> Answer:
         return Answer(question, verdict, reason=reason)
     runs = [(number, results[run]) for number, run in question.runs]
     controls = [(number, results[run]) for number, run in question.controls]
+    all_runs = [run for _, run in (*question.runs, *question.controls)]
     combine = _judge_without if question.context == "without" else _judge_with_control
     verdict, control, reason = combine(question.number, runs, controls)
-    both = [result for _, result in (*runs, *controls)]
     return Answer(
-        question, verdict, control, reason,
-        seconds=sum(result.seconds for result in both),
-        made=sum(result.made for result in both), results=tuple(both),
-    )  # fmt: skip
+        question,
+        verdict,
+        control,
+        reason,
+        seconds=sum(results[run].seconds for run in all_runs),
+        made=frozenset(run for run in all_runs if results[run].made),
+        logs=tuple(results[run].log for run in all_runs if results[run].log),
+    )
 
 
 _Outcomes = Sequence[tuple[int, Result]]
@@ -277,9 +298,10 @@ def _judge_with_control(
         return run.outcome, _control_word(controls), run.reason
     broken = next((r for _, r in controls if r.outcome in ("error", "blocked", "none")), None)
     if broken is not None:
+        if broken.outcome == "blocked":
+            return "blocked", None, broken.reason
         # "none" would mean that the test shows less without the patch: it is broken.
-        verdict = "blocked" if broken.outcome == "blocked" else "error"
-        return verdict, "error", f"the control broke: {broken.reason or 'it ran no test'}"
+        return "error", "error", f"the control broke: {broken.reason or 'it ran no test'}"
     if all(r.outcome == "passed" for _, r in controls):
         return "vacuous", "passed", f"the smoke test passes without {number:04d} as well"
     return "passed", "failed", ""

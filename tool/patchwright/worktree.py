@@ -142,7 +142,11 @@ class Slot:
     def repair(self) -> tuple[Difference, ...]:
         """Restore what ``check`` finds and return what it was."""
         found = self.check()
-        if found:
+        if not self._is_there():
+            tree = self.tree
+            self._record.unlink(missing_ok=True)
+            self.move(tree)
+        elif found:
             self._record.unlink(missing_ok=True)
             # What does not belong goes first: it may stand where a folder is needed.
             for path, what in sorted(found, key=lambda d: d.what != "extra"):
@@ -169,7 +173,7 @@ class Slot:
 
     def _walk(self, folders: set[bytes]) -> Iterator[tuple[bytes, os.DirEntry[bytes]]]:
         """Yield everything in the folder that is not one of ``folders``."""
-        if not stat.S_ISDIR(self.folder.lstat().st_mode):
+        if not self._is_there():
             return
         root = os.fsencode(self.folder)
         todo = [(root, b"")]
@@ -184,6 +188,9 @@ class Slot:
                         todo.append((entry.path, path + b"/"))
                     else:
                         yield path + b"/", entry
+
+    def _is_there(self) -> bool:
+        return self.folder.is_dir() and not self.folder.is_symlink()
 
     def _holds(self, place: bytes, now: os.stat_result, seen: _Seen) -> bool:
         if seen.mode == SYMLINK:
@@ -241,8 +248,7 @@ class Slot:
             self.tree = record["tree"]
         except (OSError, ValueError, KeyError, TypeError):
             return False
-        found = self.folder.is_dir() and not self.folder.is_symlink()
-        return found and self.store.has(self.tree)
+        return self._is_there() and self.store.has(self.tree)
 
     def _write_record(self) -> None:
         # No fsync: after a crash of the machine the boot id differs, and the slot is

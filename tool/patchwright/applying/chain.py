@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
@@ -169,7 +170,7 @@ class Chain:
             if known is not None and (known.tree is None or store.has(known.tree)):
                 verdict = known
             else:
-                work = PatchOnTree(store, tree, self._paths[name])
+                work = PatchOnTree(store, tree, self._paths[name], self._maker)
                 verdict = apply_one(work, patch, name)
                 if not work.unsettled:
                     self._new[row] = encode(verdict)
@@ -182,6 +183,18 @@ class Chain:
             self._cache.put(self._new)
             self._new = {}
         return verdicts
+
+    def _maker(self, oid: str) -> int | None:
+        """Return the patch of the series that makes the blob which ``oid`` names."""
+        return next((n for made, n in self._made if made.startswith(oid)), None)
+
+    @cached_property
+    def _made(self) -> list[tuple[str, int]]:
+        made = []
+        for patch in self.project.series.patches:
+            with suppress(CorruptPatch):
+                made += [(c.new_oid, patch.number) for c in patch.changes if c.new_oid is not None]
+        return made
 
     def _smallest_set(self, patch: Patch, closure: tuple[Patch, ...]) -> tuple[int, ...]:
         """Return the fewest earlier patches on the same files that let ``patch`` apply."""

@@ -6,6 +6,7 @@ before the whole patch; any other section sees what the sections before it made.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from patchwright.applying import by_git
@@ -51,17 +52,23 @@ class PatchOnTree:
     """Applies the changes of one patch to ``tree``; nothing is changed until ``edits``.
 
     ``paths`` is the layout (None where every path of the repository is installed).
-    ``unsettled`` says that a recorded blob was not in the store: with it, the verdict
-    could be another one.
+    ``maker`` names the patch of the series that makes a blob. Such a blob is no base for
+    a merge: a patch that fits only on top of another must say so, and whether the blob
+    is in the store depends on what was run before.
+
+    ``unsettled`` says that the verdict could be another one with other blobs in the
+    store, or with another series.
     """
 
     store: ObjectStore
     tree: str
     paths: PathMap | None
+    maker: Callable[[str], int | None] = lambda oid: None
     written: dict[bytes, Content] = field(default_factory=dict)
     removed: set[bytes] = field(default_factory=set)
     unsettled: bool = False
     _leaving: frozenset[bytes] = frozenset()
+    _retyped: dict[bytes, FileChange] = field(default_factory=dict)
     _by_git: list[tuple[FileChange, int]] = field(default_factory=list)
 
     def apply(self, changes: tuple[FileChange, ...]) -> list[FileVerdict]:
@@ -69,6 +76,9 @@ class PatchOnTree:
         self._leaving = frozenset(
             c.old_path for c in changes if c.kind in ("delete", "rename") and c.old_path is not None
         )
+        self._retyped = {
+            c.path: c for c in changes if c.kind == "add" and c.new_path in self._leaving
+        }
         verdicts: list[FileVerdict] = []
         for change in changes:
             try:
@@ -97,6 +107,8 @@ class PatchOnTree:
     def _change(self, change: FileChange, at: int) -> tuple[Verdict, str, tuple[int, ...]]:
         for path in (change.old_path, change.new_path):
             self._check_layout(path)
+        if change.path in self._retyped:
+            self._check_retyped(self._retyped[change.path])
         if change.kind == "add":
             return self._add(change, at)
         source = self._source(change)
@@ -174,6 +186,13 @@ class PatchOnTree:
         if change.old_mode is not None and _type(change.old_mode) != _type(source.mode):
             raise _Trouble("conflict", f"it is {_KINDS.get(source.mode, 'a file')} now")
 
+    def _check_retyped(self, change: FileChange) -> None:
+        """Raise where a file that becomes a symlink, or the other way round, is one already."""
+        found = self._in_tree(change.path)
+        new_mode = _canonical(change.new_mode or FILE)
+        if found is not None and found.mode == new_mode and _names(change.new_oid, found.oid):
+            raise _Trouble("already-upstream", f"it is {_KINDS.get(found.mode, 'a file')} already")
+
     def _check_free(self, change: FileChange, wanted: Content | None = None) -> None:
         """Raise where something stands at the new path, or a file where it needs a folder."""
         path = change.new_path
@@ -225,6 +244,10 @@ class PatchOnTree:
         """Return the merge on the recorded blob, or None and why there is none."""
         if change.old_oid is None:
             return None, "the patch records no blob to merge on"
+        maker = self.maker(change.old_oid)
+        if maker is not None:
+            self.unsettled = True
+            return None, f"it was made on top of {maker:04d}"
         base = by_git.find_blob(self.store, change.old_oid)
         if base is None:
             self.unsettled = True

@@ -6,6 +6,7 @@ would take longer than all the rest.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -29,7 +30,16 @@ def missing(store: Path, oids: Iterable[str]) -> set[str]:
         if not left:
             break
         left -= _found(path, left)
-    return {oid.hex() for oid in left if not (objects / oid.hex()[:2] / oid.hex()[2:]).is_file()}
+    return {oid.hex() for oid in left} - _loose(objects, {oid.hex()[:2] for oid in left})
+
+
+def _loose(objects: Path, folders: Iterable[str]) -> set[str]:
+    """Return the objects that lie by themselves in some of the 256 folders."""
+    found = set()
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            found |= {folder + path.name for path in (objects / folder).iterdir()}
+    return found
 
 
 def _found(path: Path, oids: Iterable[bytes]) -> set[bytes]:

@@ -57,7 +57,7 @@ def _json(row: PatchOverview) -> dict[str, Any]:
         "reason": row.apply.reason,
         "tree": row.tree,
         "evidence": {
-            tier: {context: {"verdict": known.verdict, "why": known.why}
+            tier: {context: {"verdict": known.verdict, "why": known.why, "from": known.source}
                    for context, known in contexts.items()}
             for tier, contexts in row.evidence.items()
         },
@@ -90,10 +90,15 @@ def _print(rows: Sequence[PatchOverview], stale: Sequence[str]) -> None:
 def _evidence(evidence: Mapping[str, Mapping[str, Known]]) -> str:
     lines = []
     for tier, contexts in evidence.items():
-        words = {c: k.verdict + (f" ({k.why})" if k.verdict == "stale" else "")
-                 for c, k in contexts.items()}  # fmt: skip
+        words = {c: _word(known) for c, known in contexts.items()}
         if len(set(words.values())) == 1:
             lines.append(f"{tier} {next(iter(words.values()))}")
         else:
             lines += [f"{tier} {context} {word}" for context, word in words.items()]
     return "\n".join(lines)
+
+
+def _word(known: Known) -> str:
+    if known.source:
+        return f"{known.verdict} on {known.source} (imported)"
+    return known.verdict + (f" ({known.why})" if known.verdict == "stale" else "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -38,12 +39,14 @@ _BAD = ("failed", "vacuous", "error")
               help="Exit with 1 if this tier is blocked; may be repeated.")  # fmt: skip
 @click.option("-j", "--jobs", type=click.IntRange(min=1), default=1, metavar="J",
               help="Runs at the same time.  [default: 1]")  # fmt: skip
+@click.option("--junit", "junit", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+              help="Write the results to FILE as JUnit XML, too.")  # fmt: skip
 @json_option
 @click.pass_obj
 def command(
     invocation: Invocation, numbers: tuple[int, ...], selection: Selection,
     tiers: tuple[str, ...], contexts: tuple[str, ...], required: tuple[str, ...],
-    jobs: int, as_json: bool,
+    jobs: int, junit: Path | None, as_json: bool,
 ) -> int:  # fmt: skip
     """Run each patch's smoke test with the patch and without it.
 
@@ -57,6 +60,8 @@ def command(
     from patchwright.project import Project
     from patchwright.verify import Request, verify
 
+    if junit is not None and not junit.absolute().parent.is_dir():
+        raise click.BadParameter(f"there is no folder {junit.parent}", param_hint="--junit")
     project = Project.open(invocation.directory)
     chosen = tiers or tuple(dict.fromkeys((*DEFAULT_TIERS, *required)))
     request = Request(
@@ -71,6 +76,8 @@ def command(
             say(f"{done}/{total} {run.test.stem} {run.tier}: {result.outcome}")
 
         answers = verify(project, request, jobs=jobs, on_run=on_run)
+    if junit is not None:
+        _write_junit(junit, project, answers, required)
     stale = [str(d) for d in project.stale()]
     if as_json:
         print_json({"stale": stale, "results": [_json(a, selection) for a in answers]})
@@ -94,11 +101,36 @@ def _json(answer: Answer, selection: Selection) -> dict[str, Any]:
         "reason": answer.reason,
         "notes": list(question.notes),
         "seconds": round(answer.seconds, 3),
-        "made": answer.made,
+        "made": len(answer.made),
+        "elsewhere": _elsewhere(answer),
         "trees": dict(question.trees.trees) if question.trees else {},
         "control_trees": dict(question.control_trees.trees) if question.control_trees else {},
         "repeat": _repeat(answer, selection),
     }
+
+
+def _elsewhere(answer: Answer) -> dict[str, str] | None:
+    found = answer.elsewhere
+    if found is None:
+        return None
+    return {"verdict": found.verdict, "why": found.why, "from": found.source}
+
+
+def _write_junit(
+    path: Path, project: Project, answers: Sequence[Answer], required: Sequence[str]
+) -> None:
+    from patchwright.errors import PatchwrightError
+    from patchwright.files import sweep, write_atomically
+    from patchwright.junit import format_junit
+
+    try:
+        sweep(path.absolute().parent, path.name)
+        write_atomically(path, format_junit(project.series, answers, required))
+    except OSError as error:
+        raise PatchwrightError(
+            f"the results cannot be written: {error.strerror}", where=str(path),
+            next_step="name another file with --junit; the evidence is kept",
+        ) from error  # fmt: skip
 
 
 def _repeat(answer: Answer, selection: Selection) -> str:
@@ -130,10 +162,10 @@ def _print(
     for answer in answers:
         if answer.verdict in _BAD:
             _print_failure(answer, selection)
-    made = sum(a.made for a in answers)
+    made = len(frozenset().union(*(a.made for a in answers)))
     bad = sum(a.verdict in _BAD for a in answers)
     passed = sum(a.verdict == "passed" for a in answers)
-    out.print(f"{passed} passed, {bad} not; {made} runs made, the others were on record")
+    out.print(f"{passed} passed, {bad} not; {made} runs made, what else was needed is on record")
 
 
 def _table(project: Project, answers: Sequence[Answer], tiers: Sequence[str]) -> Any:
@@ -159,17 +191,24 @@ def _cell(answers: Sequence[Answer]) -> Any:
     from rich.text import Text
 
     colours = {"passed": "green", "blocked": "yellow", "none": "dim", "unproven": "yellow"}
-    verdicts = {a.question.context: a.verdict for a in answers}
-    same = len(set(verdicts.values())) == 1
+    shown = {a.question.context: (a.verdict, _imported(a)) for a in answers}
+    same = len(set(shown.values())) == 1
     cell = Text()
-    for context, verdict in verdicts.items():
+    for context, (verdict, imported) in shown.items():
         if len(cell):
             cell.append("\n")
         cell.append("-" if verdict == "none" else verdict, style=colours.get(verdict, "red"))
+        cell.append(imported)
         if same:
             break
         cell.append(f" ({context})")
     return cell
+
+
+def _imported(answer: Answer) -> str:
+    """Return what another machine found, in words; it changes no verdict."""
+    found = answer.elsewhere
+    return f"; {found.verdict} on {found.source} (imported)" if found is not None else ""
 
 
 def _print_failure(answer: Answer, selection: Selection) -> None:

@@ -32,9 +32,7 @@ def bound(statement: ast.stmt) -> frozenset[str]:
             names.update(bound_by(node, alias) for alias in node.names)
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store | ast.Del):
             names.add(node.id)
-        elif isinstance(node, ast.ExceptHandler) and node.name:
-            names.add(node.name)
-        elif isinstance(node, ast.MatchAs | ast.MatchStar) and node.name:
+        elif isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name:
             names.add(node.name)
         if not isinstance(node, (*_SCOPES, *_COMPREHENSIONS)):
             todo.extend(ast.iter_child_nodes(node))
@@ -114,17 +112,17 @@ class Module:
             if isinstance(statement, ast.Import | ast.ImportFrom):
                 imported |= bound(statement)
         for statement in self.tree.body:
-            name = _mutated(statement)
+            changed = _mutated(statement)
             # An imported object is not this module's to fill: `os.environ[...] = ...`.
-            if name in found and name not in imported:
-                found[name].append(statement)
+            if changed in found and changed not in imported:
+                found[changed].append(statement)
         return {
             name: tuple(sorted(dict.fromkeys(group), key=lambda node: node.lineno))
             for name, group in found.items()
         }
 
     def definitions(self, name: str) -> tuple[Definition, ...]:
-        """Return the functions or classes of that name at module level, also below ``if``/``try``."""
+        """Return the functions or classes of a name at module level, below ``if`` too."""
         return tuple(
             node
             for node in in_scope(self.statements.get(name, ()))

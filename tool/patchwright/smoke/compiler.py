@@ -22,6 +22,7 @@ from typing import NamedTuple
 from patchwright.smoke.outcomes import Blocked, SmokeError
 
 MINIMUM = (12, 8)
+SYSTEM_HOME = Path("/usr/local/cuda")
 _INSTALL = "get one with: pip install 'patchwright[nvcc]'"
 _RELEASE = re.compile(r"release (\d+)\.(\d+)")
 
@@ -62,7 +63,7 @@ def find_compiler(minimum: tuple[int, int] = MINIMUM) -> Compiler:
     (a wrapper script is asked where it leads) and in /usr/local/cuda. Raises Blocked
     when there is none, when all are too old, and when the host compiler is missing.
     """
-    unfit = []
+    unfit: dict[Path, str] = {}
     for nvcc in _candidates():
         try:
             text = run([nvcc, "--version"], deadline=60).stdout
@@ -73,16 +74,16 @@ def find_compiler(minimum: tuple[int, int] = MINIMUM) -> Compiler:
             continue
         version = int(release[1]), int(release[2])
         if version < minimum:
-            unfit.append(f"{version[0]}.{version[1]} at {nvcc}")
+            unfit.setdefault(nvcc.resolve(), f"{version[0]}.{version[1]} at {nvcc}")
             continue
         host = _host_version()
         home = _home(nvcc)
         if home is None:
-            unfit.append(f"an incomplete {version[0]}.{version[1]} at {nvcc}")
+            unfit[nvcc.resolve()] = f"an incomplete {version[0]}.{version[1]} at {nvcc}"
             continue
         return Compiler(home, home / "bin" / "nvcc", version, _identity(text, host))
     wanted = "{}.{}".format(*minimum)
-    found = ", ".join(unfit) or "none"
+    found = ", ".join(unfit.values()) or "none"
     raise Blocked(f"needs a CUDA compiler of {wanted} or newer; found {found} ({_INSTALL})")
 
 
@@ -148,7 +149,7 @@ def _candidates() -> Iterator[Path]:
         yield folder / "bin" / "nvcc"
     if found := shutil.which("nvcc"):
         yield Path(found)
-    yield Path("/usr/local/cuda/bin/nvcc")
+    yield SYSTEM_HOME / "bin" / "nvcc"
 
 
 def _wheel_homes() -> list[Path]:

@@ -1,10 +1,11 @@
-"""Finds an ``if`` inside a function of an upstream and makes a function of its condition."""
+"""Finds an ``if`` or an assignment inside a function of an upstream, by what it says, and
+makes a function of its condition or value."""
 
 from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from patchwright.smoke.bindings import Module, blocks, bound, in_scope
@@ -15,11 +16,14 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass(frozen=True)
 class _Branch:
-    """The statement that was looked for: the ``if``s around it (innermost first, with
-    whether it stands in their ``else``) and the statements that surely ran before."""
+    """A statement, the ``if``s around it (innermost first, with whether it stands in
+    their ``else``), the statements that surely ran before it, and whether the innermost
+    ``if`` holds it directly."""
 
+    statement: ast.stmt
     ifs: tuple[tuple[ast.If, bool], ...]
     before: tuple[ast.stmt, ...]
+    direct: bool
 
 
 def find_class(module: Module, name: str) -> ast.ClassDef | None:
@@ -59,7 +63,16 @@ def condition_function(
     plain statement that always runs before the ``if``.
     """
     function = find_function(module, name)
-    branch = _find(module, function, name, _statement(assigns), assigns, mentions)
+
+    def wanted(branch: _Branch) -> bool:
+        return (
+            branch.direct
+            and _matches(statement, branch.statement)
+            and mentions in ast.unparse(branch.ifs[0][0].test)
+        )
+
+    statement = _statement(assigns)
+    branch = _find(module, function, name, wanted, f"`if` around {assigns!r}")
     count = 1 + (enclosing if enclosing >= 0 else len(branch.ifs))
     tests = [
         ast.UnaryOp(ast.Not(), part.test) if negated else part.test
@@ -67,20 +80,50 @@ def condition_function(
     ]
     # Outermost first, as Python would evaluate them.
     condition = tests[0] if len(tests) == 1 else ast.BoolOp(ast.And(), tests[::-1])
-    needed = _locals_before(module, function, condition, branch, given)
+    return _make(module, function, condition, branch, given, branch.ifs[0][0])
+
+
+def value_function(
+    module: Module, name: str, target: str, *, mentions: str, given: frozenset[str]
+) -> ast.FunctionDef:
+    """Return ``def value(<given names>): <locals it needs>; return <what is assigned>``.
+
+    See ``decisions.ValueGate``; raises SmokeError as ``condition_function`` does.
+    """
+    function = find_function(module, name)
+
+    def wanted(branch: _Branch) -> bool:
+        node = branch.statement
+        return (
+            isinstance(node, ast.Assign)
+            and [ast.unparse(part) for part in node.targets] == [target]
+            and mentions in ast.unparse(node.value)
+        )
+
+    branch = _find(module, function, name, wanted, f"assignment to {target!r}")
+    assert isinstance(branch.statement, ast.Assign)
+    return _make(module, function, branch.statement.value, branch, given, branch.statement)
+
+
+def _make(
+    module: Module,
+    function: Function,
+    result: ast.expr,
+    branch: _Branch,
+    given: frozenset[str],
+    place: ast.stmt,
+) -> ast.FunctionDef:
+    needed = _locals_before(module, function, result, branch, given, place)
+    arguments = [ast.arg(name) for name in sorted(given)]
     made = ast.FunctionDef(
-        name=f"condition_in_{function.name}",
-        args=ast.arguments([], [], None, [ast.arg(n) for n in sorted(given)], [None] * len(given),
-                           None, []),
-        body=[*needed, ast.Return(condition)],
+        name=f"gate_in_{function.name}",
+        args=ast.arguments([], [], None, arguments, [None] * len(given), None, []),
+        body=[*needed, ast.copy_location(ast.Return(result), place)],
         decorator_list=[],
-    )  # fmt: skip
+    )
     if hasattr(function, "type_params"):
         made.type_params = []  # type: ignore[attr-defined, unused-ignore]
-    made = copy.deepcopy(ast.copy_location(made, branch.ifs[0][0]))
-    for node in made.body:
-        if not hasattr(node, "lineno"):
-            ast.copy_location(node, branch.ifs[0][0])
+    made = copy.deepcopy(ast.copy_location(made, place))
     return ast.fix_missing_locations(made)
 
 
@@ -93,7 +136,11 @@ def _statement(source: str) -> ast.stmt:
 
 
 def _find(
-    module: Module, function: Function, name: str, wanted: ast.stmt, source: str, mentions: str
+    module: Module,
+    function: Function,
+    name: str,
+    wanted: Callable[[_Branch], bool],
+    what: str,
 ) -> _Branch:
     found: list[_Branch] = []
 
@@ -104,8 +151,9 @@ def _find(
         direct: bool,
     ) -> None:
         for statement in body:
-            if direct and _matches(wanted, statement) and mentions in ast.unparse(ifs[0][0].test):
-                found.append(_Branch(ifs, before))
+            branch = _Branch(statement, ifs, before, direct)
+            if wanted(branch):
+                found.append(branch)
             if isinstance(statement, ast.If):
                 walk(statement.body, ((statement, False), *ifs), before, True)
                 walk(statement.orelse, ((statement, True), *ifs), before, True)
@@ -119,14 +167,14 @@ def _find(
     walk(function.body, (), (), False)
     place = f"{module.upstream}: {module.path}: {name}"
     if not found:
-        raise SmokeError(f"{place} has no `if` around {source!r}: the gate moved")
+        raise SmokeError(f"{place} has no {what}: the gate moved")
     if len(found) > 1:
-        lines = ", ".join(str(branch.ifs[0][0].lineno) for branch in found)
-        raise SmokeError(f"{place} has several `if`s around {source!r} (lines {lines}): mention one")
+        lines = ", ".join(str(branch.statement.lineno) for branch in found)
+        raise SmokeError(f"{place} has more than one {what} (lines {lines}): say what it mentions")
     return found[0]
 
 
-def _matches(wanted: ast.AST, node: object) -> bool:
+def _matches(wanted: ast.AST, node: object) -> bool:  # noqa: PLR0911
     """Compare syntax; ``...`` in ``wanted`` matches any expression, alone any arguments."""
     if isinstance(wanted, ast.Constant) and wanted.value is ...:
         return isinstance(node, ast.expr)
@@ -167,6 +215,7 @@ def _locals_before(
     condition: ast.expr,
     branch: _Branch,
     given: frozenset[str],
+    place: ast.stmt,
 ) -> list[ast.stmt]:
     """Return the statements that bind the locals which the condition needs, in order."""
     arguments = {node.arg for node in ast.walk(function.args) if isinstance(node, ast.arg)}
@@ -192,7 +241,7 @@ def _locals_before(
                 or not isinstance(statements[0], ast.Assign | ast.Import | ast.ImportFrom)
             ):
                 raise SmokeError(
-                    f"{module.upstream}: {module.path}:{branch.ifs[0][0].lineno}: the condition "
+                    f"{module.upstream}: {module.path}:{place.lineno}: the gate "
                     f"reads the local {name}: give it in names"
                 )
             if statements[0] not in needed:

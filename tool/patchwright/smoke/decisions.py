@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from patchwright.smoke.bindings import Module, Modules
-from patchwright.smoke.conditions import condition_function, find_class
+from patchwright.smoke.conditions import condition_function, find_class, value_function
 from patchwright.smoke.outcomes import Blocked, SmokeError
 from patchwright.smoke.simulated_torch import MISSING, Device, Dtype, Tensor, simulated_torch
 from patchwright.smoke.slicing import Slice
@@ -23,7 +23,7 @@ from patchwright.smoke.trees import Trees
 
 __all__ = [
     "CAPABILITIES", "CAPABILITY", "MISSING", "ConditionGate", "Device", "Dtype", "Expression",
-    "FunctionGate", "PerCapability", "Raised", "Tensor", "decision_table",
+    "FunctionGate", "PerCapability", "Raised", "Tensor", "ValueGate", "decision_table",
 ]  # fmt: skip
 
 CAPABILITIES = ("8.0", "8.9", "9.0", "10.0", "10.3", "11.0", "12.0", "12.1")
@@ -65,6 +65,21 @@ class ConditionGate:
 
 
 @dataclass(frozen=True)
+class ValueGate:
+    """What a function assigns to ``target`` (``backend``, ``self.use_mha``).
+
+    ``mentions`` is a text that the value's source must contain, where the target alone
+    is ambiguous. Locals are as in ConditionGate.
+    """
+
+    upstream: str
+    path: str
+    function: str
+    target: str
+    mentions: str = ""
+
+
+@dataclass(frozen=True)
 class Raised:
     """The value of a decision that ended in an exception of upstream's code."""
 
@@ -94,7 +109,7 @@ CAPABILITY = PerCapability(lambda capability: capability)
 
 def decision_table(
     trees: Trees,
-    gate: FunctionGate | ConditionGate,
+    gate: FunctionGate | ConditionGate | ValueGate,
     *args: object,
     cuda: str | None = "12.8",
     names: Mapping[str, object] | None = None,
@@ -120,6 +135,8 @@ def decision_table(
     Raises SmokeError for a gate that cannot be found, and for whatever the decision
     needs that nobody gives.
     """
+    for stub in ("torch (simulated)", *(f"{name} (given by the test)" for name in stubs or ())):
+        trees.announce(stub)
     modules = Modules(trees)
     module = modules.at(gate.upstream, gate.path)
     table: dict[str, object] = {}
@@ -133,11 +150,11 @@ def decision_table(
             env=env,
         )
         within = functools.partial(piece.expression, module)
-        if isinstance(gate, ConditionGate):
-            call = _condition(piece, module, gate, _fresh(names or {}, capability, within))
-        else:
+        if isinstance(gate, FunctionGate):
             given = _fresh(list(args), capability, within)
             call = _function(piece, module, gate, given, _fresh(kwargs or {}, capability, within))
+        else:
+            call = _inside(piece, module, gate, _fresh(names or {}, capability, within))
         table[text] = _outcome(piece, call)
     return table
 
@@ -209,24 +226,26 @@ def _function(
     return read
 
 
-def _condition(
-    piece: Slice, module: Module, gate: ConditionGate, names: dict[str, Any]
+def _inside(
+    piece: Slice, module: Module, gate: ConditionGate | ValueGate, names: dict[str, Any]
 ) -> Callable[[], object]:
-    found = condition_function(
-        module,
-        gate.function,
-        gate.assigns,
-        mentions=gate.mentions,
-        enclosing=gate.enclosing,
-        given=frozenset(names),
-    )
+    given = frozenset(names)
+    if isinstance(gate, ValueGate):
+        found = value_function(
+            module, gate.function, gate.target, mentions=gate.mentions, given=given
+        )
+    else:
+        found = condition_function(
+            module, gate.function, gate.assigns,
+            mentions=gate.mentions, enclosing=gate.enclosing, given=given,
+        )  # fmt: skip
     owner = find_class(module, gate.function.partition(".")[0])
     if owner is not None and "self" in names:
         names["self"] = piece.instance(module, owner, names["self"])
 
     def call() -> object:
-        function = piece.define(module, found)
-        return bool(function(**names))
+        value = piece.define(module, found)(**names)
+        return value if isinstance(gate, ValueGate) else bool(value)
 
     return call
 
@@ -252,8 +271,10 @@ def _comparable(value: object) -> object:
     """Values of two evaluations compare equal when they mean the same."""
     if isinstance(value, enum.Enum):
         return f"{type(value).__name__}.{value.name}"
-    if type(value) in (list, tuple):
-        return type(value)(_comparable(item) for item in value)  # type: ignore[call-overload, attr-defined]
+    if type(value) is list:
+        return [_comparable(item) for item in value]
+    if type(value) is tuple:
+        return tuple(_comparable(item) for item in value)
     if callable(value) and not isinstance(value, type):
         inner = getattr(value, "__wrapped__", value)
         return getattr(inner, "__name__", repr(value))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 from patchwright.applying.chain import State
-from patchwright.evidence import EvidenceStore, Inputs, new_record
+from patchwright.evidence import COLLECTION, EvidenceStore, Inputs, Subject, new_record
+from patchwright.imported import ImportedEvidence
 from patchwright.project import Project
 from patchwright.smoke.runs import Run, RunResult, collect, execute, site_trees
 from patchwright.tiers import Needs
@@ -38,6 +40,11 @@ class Evidenced:
         self._sha256: dict[Path, str] = {}
         self._sites: dict[State, dict[str, str]] = {}
 
+    @cached_property
+    def imported(self) -> ImportedEvidence:
+        """The evidence that came from other machines."""
+        return ImportedEvidence(self.store.folder / "imported")
+
     def collect(self, files: Sequence[Path]) -> None:
         """Learn which tiers each smoke file speaks at; a broken file is remembered as such."""
         known = self.recall(files)
@@ -57,12 +64,19 @@ class Evidenced:
                                 tests=tests)  # fmt: skip
             self.store.keep(record)
 
-    def recall(self, files: Iterable[Path]) -> set[Path]:
-        """Return the smoke files whose tiers are on record already."""
+    def recall(self, files: Iterable[Path], *, imported: bool = False) -> set[Path]:
+        """Return the smoke files whose tiers are on record already.
+
+        ``imported``: what another machine says about a file of the same bytes will do.
+        """
         for path in files:
             if path in self._tiers or not path.is_file():
                 continue
-            record = self.store.find(self._collection(path).key())
+            inputs = self._collection(path)
+            record = self.store.find(inputs.key())
+            if record is None and imported:
+                found = self.imported.by_subject.get(inputs.subject)
+                record = found[-1][1] if found else None
             if record is not None:
                 self._tiers[path] = frozenset(str(test["tier"]) for test in record.tests)
         return set(self._tiers)
@@ -77,12 +91,20 @@ class Evidenced:
 
     def inputs(self, run: Run) -> Inputs:
         """Return what decides the outcome of a run: the key of its evidence."""
-        environment = {"compiler": self.needs.compiler_identity} if run.tier == "compile" else {}
         return Inputs(
             self._name(run.test), self._digest(run.test), run.tier,
             trees=self._site(run.state), baseline=self._site(run.baseline),
-            environment=environment,
+            environment=self.environment(run.tier),
         )  # fmt: skip
+
+    def environment(self, tier: str) -> dict[str, str]:
+        """Return what a tier adds to the key of its evidence: see ``Inputs``."""
+        return {"compiler": self.needs.compiler_identity} if tier == "compile" else {}
+
+    def subject(self, run: Run) -> Subject:
+        """Return what a run is about: what evidence from elsewhere is matched on."""
+        site = [tuple(sorted(self._site(state).items())) for state in (run.state, run.baseline)]
+        return Subject(self._name(run.test), self._digest(run.test), run.tier, *site)
 
     def recorded(self, run: Run) -> Result | None:
         """Return the outcome on record for exactly this run, or None."""
@@ -107,9 +129,14 @@ class Evidenced:
         def ended(run: Run, found: RunResult) -> None:
             # Kept as it ends: an interrupted verify has lost only the run it was in.
             if found.outcome != "blocked":
+                inputs = self.inputs(run)
+                if found.sha256:
+                    # The test may have been edited since it was asked for.
+                    inputs = replace(inputs, test_sha256=found.sha256)
                 self.store.keep(new_record(
-                    self.inputs(run), outcome=found.outcome, reason=found.reason,
+                    inputs, outcome=found.outcome, reason=found.reason,
                     seconds=found.seconds, tests=found.tests, log=found.log,
+                    machine=found.machine, stubs=found.stubs,
                 ))  # fmt: skip
             results[run] = Result(
                 found.outcome, found.reason, found.seconds, made=True, log=found.log
@@ -123,7 +150,7 @@ class Evidenced:
         return results
 
     def _collection(self, path: Path) -> Inputs:
-        return Inputs(self._name(path), self._digest(path), "collection", trees={}, baseline={})
+        return Inputs(self._name(path), self._digest(path), COLLECTION, trees={}, baseline={})
 
     def _name(self, path: Path) -> str:
         return path.relative_to(self.project.root).as_posix()

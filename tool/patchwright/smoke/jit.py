@@ -125,6 +125,7 @@ def jit_spec(
     if not colons:
         raise SmokeError(f"{generator!r} is not of the form path/of/file.py::function")
     module, packages = _module(trees, path)
+    trees.announce("torch (stub)")
     workspace = Path(tempfile.mkdtemp(prefix="patchwright-jit-"))
     try:
         call = child.Call(

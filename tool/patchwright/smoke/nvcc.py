@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -11,6 +12,7 @@ from typing import Literal
 from patchwright.smoke.compile_errors import explain
 from patchwright.smoke.compiler import (
     Compiler,
+    Completed,
     find_compiler,
     require_memory,
     run,
@@ -66,13 +68,9 @@ class Job:
     def preprocess(self, folder: Path, deadline: float) -> Preprocessed:
         """Run the preprocessor of the device pass as nvcc would, in a private folder."""
         command = self._command(folder, "unused.cubin")
-        planned = run([*command, "-cubin", "--dryrun"], deadline=deadline, cwd=folder)
-        if planned.returncode:
-            explain(planned.stderr, self._site)
+        planned = self._run([*command, "-cubin", "--dryrun"], folder, deadline)
         argv, env = device_preprocessor(planned.stderr)
-        done = run(argv, deadline=deadline, cwd=folder, env=env)
-        if done.returncode:
-            explain(done.stderr, self._site)
+        done = self._run(argv, folder, deadline, env)
         own_flags = tuple(flag for flag, is_search in self._flags() if not is_search)
         text = Preprocessed.of(done.stdout, own_flags, Path(self._site))
         require_tree_files(self.spec.trees, text.files)
@@ -92,14 +90,20 @@ class Job:
             def make() -> bytes:
                 require_memory(memory)
                 output = folder / f"object.{kind}"
-                command = [*self._command(folder, str(output)), f"-{kind}"]
-                # nvcc leaves its temporary files behind when it is killed.
-                done = run(command, deadline=deadline, cwd=folder, env={"TMPDIR": name})
-                if done.returncode:
-                    explain(done.stderr, self._site)
+                self._run([*self._command(folder, str(output)), f"-{kind}"], folder, deadline)
                 return output.read_bytes()
 
             return cache.get(key, make)
+
+    def _run(
+        self, argv: list[str], folder: Path, deadline: float, env: Mapping[str, str] | None = None
+    ) -> Completed:
+        # nvcc leaves its temporary files behind when it is killed.
+        own = {"TMPDIR": str(folder)} | dict(env or {})
+        done = run(argv, deadline=deadline, cwd=folder, env=own)
+        if done.returncode:
+            explain(done.stderr, self._site)
+        return done
 
     @property
     def _site(self) -> str:

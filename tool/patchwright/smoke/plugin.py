@@ -1,13 +1,23 @@
 """The fixtures of smoke tests: thin wrappers that put the tree under test in front.
 
-Each takes ``trees=`` for another tree, such as ``baseline``.
+Those that look at files take ``trees=`` for another tree, such as ``baseline``.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
 import pytest
 
+from patchwright.audit import guards as cuda_guards
+from patchwright.smoke import cexpressions, decisions, device_code, jit
+from patchwright.smoke import route as routes
 from patchwright.smoke.trees import Trees
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 
 class TreePair:
@@ -34,3 +44,91 @@ def tree(request: pytest.FixtureRequest) -> Trees:
 def baseline(request: pytest.FixtureRequest) -> Trees:
     """The same upstreams without the patch."""
     return request.config.stash[_PAIR].baseline
+
+
+def _on(tree: Trees, function: Callable[Concatenate[Trees, _P], _R]) -> Callable[..., _R]:
+    def call(*args: Any, trees: Trees | None = None, **kwargs: Any) -> _R:
+        return function(trees if trees is not None else tree, *args, **kwargs)
+
+    return call
+
+
+@pytest.fixture
+def decision_table(tree: Trees) -> Callable[..., dict[str, object]]:
+    """``decisions.decision_table(gate, *args, trees=tree, ...)``."""
+    return _on(tree, decisions.decision_table)
+
+
+@pytest.fixture
+def route(tree: Trees) -> Callable[..., routes.Routes]:
+    """``route.route(upstream, path, function, trees=tree)``."""
+    return _on(tree, routes.route)
+
+
+@pytest.fixture
+def jit_spec(tree: Trees) -> Callable[..., jit.JitSpec]:
+    """``jit.jit_spec(generator, arch=..., trees=tree)``."""
+    return _on(tree, jit.jit_spec)
+
+
+@pytest.fixture
+def guards(tree: Trees) -> Callable[..., tuple[cuda_guards.Guard, ...]]:
+    """``guards.guards`` of a file: ``guards(upstream, path, targets, trees=tree)``."""
+
+    def of_file(
+        trees: Trees, upstream: str, path: str, *args: Any, **kwargs: Any
+    ) -> tuple[cuda_guards.Guard, ...]:
+        return cuda_guards.guards(trees.text(upstream, path), *args, **kwargs)
+
+    return _on(tree, of_file)
+
+
+@pytest.fixture
+def c_functions(tree: Trees) -> Callable[..., tuple[cexpressions.CFunction, ...]]:
+    """``cexpressions.functions`` of a file: ``c_functions(upstream, path, name, trees=tree)``."""
+
+    def of_file(
+        trees: Trees, upstream: str, path: str, name: str
+    ) -> tuple[cexpressions.CFunction, ...]:
+        return cexpressions.functions(trees.text(upstream, path), name)
+
+    return _on(tree, of_file)
+
+
+# What follows looks at a JIT spec, which knows its tree.
+
+
+@pytest.fixture
+def preprocess() -> Callable[..., device_code.Preprocessed]:
+    """``device_code.preprocess(spec, source)``."""
+    return device_code.preprocess
+
+
+@pytest.fixture
+def kernels() -> Callable[..., dict[str, device_code.Kernel]]:
+    """``device_code.kernels(spec, source)``."""
+    return device_code.kernels
+
+
+@pytest.fixture
+def kernels_of() -> Callable[..., list[dict[str, device_code.Kernel]]]:
+    """``device_code.kernels_of([(spec, source, arch), ...])``."""
+    return device_code.kernels_of
+
+
+@pytest.fixture
+def cubin() -> Callable[..., device_code.Cubin]:
+    """``device_code.cubin(spec, source)``."""
+    return device_code.cubin
+
+
+@pytest.fixture
+def ptx() -> Callable[..., str]:
+    """``device_code.ptx(spec, source)``."""
+    return device_code.ptx
+
+
+@pytest.fixture
+def mnemonic_counts() -> Callable[[str], Counter[str]]:
+    """``device_code.mnemonic_counts(ptx_text)``."""
+    return device_code.mnemonic_counts

@@ -50,18 +50,18 @@ class TestRecord:
 
 
 class Recorder:
-    """Records one pytest session on one file.
+    """Records one pytest session on the file ``test``.
 
     With a ``tier`` only its tests are run. ``sites`` are the folders whose code is
     upstream's.
     """
 
-    def __init__(self, tier: str | None, sites: Sequence[Path] = ()) -> None:
+    def __init__(self, test: Path, tier: str | None, sites: Sequence[Path] = ()) -> None:
+        self.test = str(test)
         self.tier = tier
         self.sites = tuple(f"{site}/" for site in sites)
         self.tests: dict[str, TestRecord] = {}
         self.others: list[Finding] = []  # outside any test: collecting, pytest itself
-        self.test_files: set[str] = set()
 
     # Collecting
 
@@ -74,7 +74,6 @@ class Recorder:
     ) -> None:
         chosen, others = [], []
         for item in items:
-            self.test_files.add(str(item.path))
             mark = item.get_closest_marker("tier")
             tier = mark.args[0] if mark is not None and len(mark.args) == 1 else None
             if tier not in TIERS:
@@ -127,7 +126,9 @@ class Recorder:
         self.tests[nodeid].finished = True
 
     def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
-        self.others.append(self._broken(excinfo.value, "pytest was stopped"))
+        # Pytest interrupts itself after an error while collecting: that is known by then.
+        if not self.others:
+            self.others.append(self._broken(excinfo.value, "pytest was stopped"))
 
     def pytest_internalerror(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
         self.others.append(self._broken(excinfo.value, "pytest itself was ended"))
@@ -171,7 +172,7 @@ class Recorder:
         for frame, line in reversed(frames):
             file, name = frame.f_code.co_filename, frame.f_code.co_name
             shown = next((file[len(s) :] for s in self.sites if file.startswith(s)), None)
-            if shown is None and file in self.test_files:
+            if shown is None and file == self.test:
                 shown = Path(file).name
             if shown is not None:
                 inside = "" if name == "<module>" else f" in {name}"
@@ -183,7 +184,7 @@ class Recorder:
             file = frame.f_code.co_filename
             if file.startswith(self.sites):
                 return True
-            if file in self.test_files or file.startswith(_PACKAGE):
+            if file == self.test or file.startswith(_PACKAGE):
                 return False
         return False
 

@@ -54,6 +54,8 @@ class RunResult:
     the outcome is ``blocked``; ``log`` what the run printed, cut in the middle beyond
     128 KiB; ``tests`` one mapping per test: ``test`` (pytest's node id), ``outcome``,
     ``reason``, ``seconds``. ``sha256`` is that of the test file's bytes as they ran.
+    ``stubs`` names what stood in for the real thing (``torch (stub)``), ``machine`` what
+    it ran on, where the tier needs more than a CPU (``device``: its name).
     """
 
     outcome: Outcome
@@ -63,6 +65,8 @@ class RunResult:
     needs: tuple[str, ...] = ()
     tests: tuple[Mapping[str, Any], ...] = ()
     sha256: str = ""
+    stubs: tuple[str, ...] = ()
+    machine: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -249,6 +253,7 @@ def _result(answer: Mapping[str, Any], changed: Sequence[str]) -> RunResult:
         tuple(answer.get("needs", ())),
         tuple(answer.get("tests", ())),
         answer.get("sha256", ""),
+        tuple(answer.get("stubs", ())),
     )
 
 

@@ -47,6 +47,7 @@ class Seat:
         self._slots: dict[str, Slot] = {}
         self._process: subprocess.Popen[bytes] | None = None
         self._buffer = bytearray()
+        self._ready = False
         self._end = 0.0
 
     def place(
@@ -99,17 +100,25 @@ class Seat:
     def receive(self) -> dict[str, Any] | None:
         """Read what is there; return the answer once it is whole, else None.
 
-        Raises WorkerDied.
+        Raises WorkerDied, and PatchwrightError for a worker that could not even start.
         """
         data = os.read(self.fileno(), 1 << 20)
-        self._buffer += data
+        if not data and not self._ready:
+            raise PatchwrightError(
+                f"the process that runs smoke tests did not start: {self.last_words()}",
+                where=sys.executable,
+                next_step="install patchwright with all of its dependencies in this environment",
+            )
         if not data:
             raise WorkerDied
-        if not data.endswith(b"\n"):
-            return None
-        answer: dict[str, Any] = json.loads(self._buffer)
-        self._buffer.clear()
-        return answer
+        self._buffer += data
+        while (end := self._buffer.find(b"\n")) >= 0:
+            answer: dict[str, Any] = json.loads(self._buffer[:end])
+            del self._buffer[: end + 1]
+            self._ready = True
+            if answer:  # the first line only says that it is ready
+                return answer
+        return None
 
     def dismiss(self) -> None:
         """Tell the worker to end, and with it the run that is under way."""
@@ -122,6 +131,7 @@ class Seat:
         self.dismiss()
         process, self._process = self._process, None
         self._buffer.clear()
+        self._ready = False
         if process is None:
             return
         try:

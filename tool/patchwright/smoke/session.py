@@ -66,20 +66,18 @@ def run(request: Request, prepared: Prepared) -> None:
     listings: dict[str, Any] = {}
     fixtures: list[object] = [plugin]
     sites = []
+    shown: list[Trees] = []
     if request.tree is not None and request.baseline is not None:
         sys.path.insert(0, str(request.tree.site))
         for place in (request.tree, request.baseline):
             listings[str(place.site)] = prepared.listing(place.listing)
             sites.append(place.site)
-        fixtures.append(
-            plugin.TreePair(
-                prepared.trees(request.tree, request), prepared.trees(request.baseline, request)
-            )
-        )
+            shown.append(prepared.trees(place, request))
+        fixtures.append(plugin.TreePair(*shown))
     duty = claim(request)
     proof.save(duty, request.folder / isolation.PROOF)
     proof.install(duty, listings)
-    recorder = Recorder(request.tier or None, sites)
+    recorder = Recorder(request.test, request.tier or None, sites)
     data = request.test.read_bytes()
     code = pytest.main(_arguments(request), plugins=[*fixtures, recorder])
     recorder.close(int(code))
@@ -87,10 +85,11 @@ def run(request: Request, prepared: Prepared) -> None:
         "sha256": hashlib.sha256(data).hexdigest(),
         "others": [vars(finding) for finding in recorder.others],
         "tests": [
-            {"test": node, "name": record.name, "tier": record.tier, "seconds": record.seconds,
+            {"test": node, "tier": record.tier, "seconds": record.seconds,
              "findings": [vars(finding) for finding in record.findings]}
             for node, record in recorder.tests.items()
         ],
+        "stubs": sorted({stub for trees in shown for stub in trees.stubs}),
         "parsed": sorted(prepared.syntax.asked),
     })  # fmt: skip
 

@@ -75,6 +75,7 @@ class Device:
     def __init__(
         self, device: object = None, index: int | None = None, *, type: str | None = None
     ) -> None:
+        text: str
         if isinstance(device, Device):
             text, index = device.type, device.index
         elif isinstance(device, int):
@@ -82,8 +83,8 @@ class Device:
         else:
             text, _, number = str(device or type or "cuda").partition(":")
             index = int(number) if number else index
-        self.type = text
-        self.index = index
+        self.type: str = text
+        self.index: int | None = index
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Device) and (self.type, self.index) == (other.type, other.index)

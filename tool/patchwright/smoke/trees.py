@@ -86,6 +86,11 @@ class Trees:
         self._files: dict[str, tuple[str, ...]] = {}
         self._listing = listing
         self._syntax = syntax if syntax is not None else SyntaxCache()
+        self.stubs: set[str] = set()
+
+    def announce(self, stub: str) -> None:
+        """Have the run's record name what stands in for the real thing: ``torch (stub)``."""
+        self.stubs.add(stub)
 
     def __repr__(self) -> str:
         return "Trees(" + ", ".join(f"{name} {tree[:12]}" for name, tree in self.state) + ")"

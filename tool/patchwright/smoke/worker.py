@@ -14,9 +14,10 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from patchwright.smoke import isolation, proof, session
 from patchwright.smoke.outcomes import Outcome, SmokeError
@@ -25,6 +26,7 @@ from patchwright.smoke.protocol import Request
 from patchwright.smoke.recorder import Finding, outcome_of
 from patchwright.store import object_id
 
+READY = b"{}\n"  # says that all imports went well
 _LISTINGS = 8  # kept at most; one is some megabytes
 _SYNTAX_TREES = 64  # the same
 
@@ -39,6 +41,7 @@ def main() -> None:
     prepared = session.Prepared()
     _preload()
     requests = os.fdopen(os.dup(0), "rb")
+    answers.write(READY)
     with contextlib.suppress(Abandoned, BrokenPipeError):
         for line in requests:
             request = Request.from_line(line)
@@ -67,31 +70,37 @@ def serve(request: Request, prepared: session.Prepared, watched: int | None) -> 
 
 def _answer(request: Request, ended: Ended) -> dict[str, Any]:
     result = _result(request.folder / session.RESULT)
-    violations = [Finding("error", v) for v in proof.violations(request.folder / session.REPORT)]
-    tests, findings = [], [*violations]
-    tiers: dict[str, list[str]] = {}
-    if death := _death(request, ended, result is not None):
+    # In the order in which one explains the other: what ended the process or pytest
+    # also kept tests from running to their end.
+    findings = [Finding("error", v) for v in proof.violations(request.folder / session.REPORT)]
+    if death := _death(request, ended, bool(result)):
         findings.insert(0, Finding("error", death))
-    for test in (result or {}).get("tests", ()):
-        own = [Finding(**finding) for finding in test["findings"]]
-        decided = outcome_of(own)
+    findings += _findings(result.get("others", ()))
+    tests = []
+    tiers: dict[str, list[str]] = {}
+    for test in result.get("tests", ()):
+        own = _findings(test.pop("findings"))
         findings += own
-        tiers.setdefault(test["tier"], []).append(test["test"])
-        tests.append({"test": test["test"], "outcome": decided.outcome,
-                      "reason": decided.reason, "seconds": test["seconds"]})  # fmt: skip
-    findings += [Finding(**finding) for finding in (result or {}).get("others", ())]
-    decided = outcome_of(findings)
+        decided = outcome_of(own)
+        tiers.setdefault(test.pop("tier"), []).append(test["test"])
+        tests.append({**test, "outcome": decided.outcome, "reason": decided.reason})
+    outcome = outcome_of(findings).outcome
     return {
-        "outcome": decided.outcome,
-        "reason": _reason(decided.outcome, findings),
+        "outcome": outcome,
+        "reason": _reason(outcome, findings),
         "needs": list(dict.fromkeys(f.need for f in findings if f.outcome == "blocked")),
         "seconds": ended.seconds,
         "log": ended.log,
         "tests": tests,
         "tiers": tiers,
-        "sha256": (result or {}).get("sha256", ""),
-        "parsed": (result or {}).get("parsed", []),
+        "sha256": result.get("sha256", ""),
+        "stubs": result.get("stubs", []),
+        "parsed": result.get("parsed", []),
     }
+
+
+def _findings(data: Iterable[Mapping[str, str]]) -> list[Finding]:
+    return [Finding(cast(Outcome, f["outcome"]), f["reason"], f["need"]) for f in data]
 
 
 def _reason(outcome: Outcome, findings: list[Finding]) -> str:
@@ -115,11 +124,12 @@ def _death(request: Request, ended: Ended, has_result: bool) -> str:
     return "" if ended.status == 0 else f"the test's process ended with status {ended.status}"
 
 
-def _result(path: Path) -> Mapping[str, Any] | None:
+def _result(path: Path) -> dict[str, Any]:
+    """Return what the session left behind; empty where it did not come that far."""
     try:
-        result: Mapping[str, Any] = json.loads(path.read_bytes())
+        result: dict[str, Any] = json.loads(path.read_bytes())
     except (OSError, ValueError):
-        return None
+        return {}
     return result
 
 
@@ -134,10 +144,12 @@ def _preload() -> None:
         generator.preload()
     if not present:
         del sys.modules["torch"]
+    # What pytest imports only when it is run.
     from _pytest.config import default_plugins
 
-    for name in default_plugins:
-        importlib.import_module(f"_pytest.{name}")
+    for name in (*(f"_pytest.{plugin}" for plugin in default_plugins), "pdb"):
+        importlib.import_module(name)
+    metadata.version("pytest")
 
 
 def _learn(request: Request, prepared: session.Prepared, oids: list[str]) -> None:

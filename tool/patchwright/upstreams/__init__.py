@@ -10,23 +10,22 @@ import contextlib
 import hashlib
 import json
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-
-from filelock import FileLock, Timeout
+from typing import TYPE_CHECKING
 
 from patchwright.config import UpstreamConfig
 from patchwright.errors import InputError, PatchwrightError
 from patchwright.files import write_atomically
 from patchwright.lock import LockedUpstream, layout_digest
 from patchwright.store import EMPTY_TREE, ObjectStore
-from patchwright.upstreams import fetch, revision
-from patchwright.upstreams.archive import BadArchive, sha256_of
-from patchwright.upstreams.fetch import Progress
-from patchwright.upstreams.layout import File, split
-from patchwright.upstreams.sdist import read_sdist
-from patchwright.upstreams.wheel import read_installed, read_wheel
+
+# What reads and fetches archives is loaded only when something has to be imported.
+if TYPE_CHECKING:
+    from patchwright.upstreams.layout import File
+
+Progress = Callable[[str], None]
 
 # Part of every record's name: raise it when the same archive gives another tree.
 _FORMAT = 1
@@ -54,6 +53,9 @@ def resolve(
     project's folder. Asks the index or the repository, or reads the local file. Raises
     InputError or PatchwrightError.
     """
+    from patchwright.upstreams import fetch, revision
+    from patchwright.upstreams.archive import sha256_of
+
     progress(f"resolving {config.name} {config.version}")
     common = LockedUpstream(
         name=config.name, source=config.source, version=config.version,
@@ -114,6 +116,10 @@ def _import(
     root: Path,
     progress: Progress,
 ) -> Pristine:
+    from patchwright.upstreams import fetch, revision
+    from patchwright.upstreams.archive import BadArchive, sha256_of
+    from patchwright.upstreams.layout import split
+
     if config.source == "git":
         fetched = revision.fetch_revision(config, cache_dir, root, locked)
         return Pristine(config.name, revision.store_revision(fetched, config, store), EMPTY_TREE)
@@ -145,6 +151,10 @@ def _import(
 
 
 def _read(config: UpstreamConfig, path: Path) -> tuple[dict[bytes, File], dict[bytes, File]]:
+    from patchwright.upstreams.layout import split
+    from patchwright.upstreams.sdist import read_sdist
+    from patchwright.upstreams.wheel import read_wheel
+
     if config.source == "sdist":
         return read_sdist(path, config)
     return split(config.layout, read_wheel(path, config))
@@ -154,6 +164,10 @@ def _unpacked(
     config: UpstreamConfig, locked: LockedUpstream, folder: Path, root: Path, progress: Progress
 ) -> dict[bytes, File]:
     """Return the files of the locked wheel as uv installs them."""
+    from patchwright.upstreams import fetch
+    from patchwright.upstreams.archive import BadArchive
+    from patchwright.upstreams.wheel import read_installed
+
     try:
         # What a killed import left there is of no use; the caller holds the lock.
         shutil.rmtree(folder, ignore_errors=True)
@@ -215,6 +229,8 @@ def _recorded(record: Path, upstream: str, store: ObjectStore) -> Pristine | Non
 
 @contextlib.contextmanager
 def _locked(record: Path, config: UpstreamConfig, progress: Progress) -> Iterator[None]:
+    from filelock import FileLock, Timeout
+
     record.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(record.with_suffix(".lock"))
     try:

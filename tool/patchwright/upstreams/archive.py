@@ -158,13 +158,16 @@ def _read_zip(path: Path) -> dict[bytes, File]:
             if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
                 _refuse(path, raw, f"compression method {info.compress_type} is not in use")
             budget(info.file_size, raw)
+            # zipfile stops at the declared size; one byte more shows whether more comes.
+            declared = info.file_size
+            info.file_size += 1
             try:
                 with archive.open(info) as stream:
-                    data = stream.read(info.file_size + 1)
+                    data = stream.read()
             except (OSError, EOFError, zipfile.BadZipFile, zlib.error, RuntimeError) as error:
                 _refuse(path, raw, f"the member is damaged ({error})")
-            if len(data) != info.file_size:
-                _refuse(path, raw, f"{info.file_size} bytes are declared, {len(data)} came out")
+            if len(data) != declared:
+                _refuse(path, raw, f"{declared} bytes are declared, {len(data)} came out")
             contents.add(raw, File(FILE, data))
     return contents.finish()
 

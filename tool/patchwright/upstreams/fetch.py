@@ -10,7 +10,6 @@ import os
 import re
 import subprocess
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 from urllib.parse import unquote, urlsplit, urlunsplit
@@ -18,9 +17,8 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 from patchwright.config import UpstreamConfig
 from patchwright.errors import PatchwrightError
 from patchwright.lock import LockedUpstream
+from patchwright.upstreams import Progress
 from patchwright.upstreams.archive import sha256_of
-
-Progress = Callable[[str], None]
 
 # Settings that would change what is installed, or where. Index, cache, proxy and
 # credential settings stay.
