@@ -7,6 +7,7 @@ import fcntl
 import os
 import stat
 import tempfile
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -62,6 +63,25 @@ def lock_folder(folder: Path, *, shared: bool = False, wait: bool = True) -> int
         os.close(handle)
         raise
     return handle
+
+
+def hold_folder(folder: Path, holder: object) -> bool:
+    """Lock a folder, shared, for as long as ``holder`` lives; False where it is gone.
+
+    Waits for whoever has it alone. A file system without locks is no reason to stop.
+    """
+    try:
+        handle = lock_folder(folder, shared=True)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+    weakref.finalize(holder, os.close, handle)
+    # It may have been removed by the one who had it alone.
+    try:
+        return os.path.samestat(os.fstat(handle), folder.stat())
+    except OSError:
+        return False
 
 
 def sweep(folder: Path, name: str = "*") -> list[Path]:

@@ -8,6 +8,7 @@ half-written object. Paths and contents are bytes from end to end.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import struct
@@ -19,6 +20,7 @@ from typing import NamedTuple
 from filelock import FileLock
 
 from patchwright.errors import PatchwrightError
+from patchwright.files import hold_folder
 from patchwright.git import Git
 
 FILE, EXECUTABLE = b"100644", b"100755"
@@ -81,6 +83,11 @@ class ObjectStore:
         self._trees: dict[str, tuple[TreeEntry, ...]] = {}
         try:
             self._create()
+            # As long as this object lives nobody prunes it; it may just have been pruned.
+            while not hold_folder(path, self):
+                self._create()
+            with contextlib.suppress(OSError):
+                os.utime(path)  # when it was last used, for `cache list`
         except OSError as error:
             raise PatchwrightError(
                 f"the cache cannot be written: {error.strerror}",

@@ -17,6 +17,7 @@ from patchwright.applying.packs import missing
 from patchwright.applying.verdicts import OK, ApplyVerdict, combine, decode, encode
 from patchwright.changes import CorruptPatch
 from patchwright.errors import InputError
+from patchwright.files import hold_folder
 from patchwright.lock import ABSENT, layout_digest, only_upstream
 from patchwright.patch import Patch
 
@@ -67,6 +68,8 @@ class Chain:
 
     def __init__(self, project: Project) -> None:
         self.project = project
+        # What is found in the store stays there while this chain is in use.
+        hold_folder(self._store_path, self)
         self._cache = AppliedCache(project.cache_dir / "applied.sqlite")
         self._base: State | None = None
         self._new: dict[str, str] = {}  # rows that wait for the next commit

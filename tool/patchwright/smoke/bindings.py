@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from types import CodeType
 
 from patchwright.smoke.outcomes import SmokeError
 from patchwright.smoke.trees import Trees
@@ -51,12 +52,12 @@ def blocks(statement: ast.stmt) -> tuple[Sequence[ast.stmt], ...]:
     if isinstance(statement, _SCOPES):
         return ()
     found: list[Sequence[ast.stmt]] = []
-    for field in ("body", "orelse", "finalbody"):
-        block = getattr(statement, field, None)
+    for part in ("body", "orelse", "finalbody"):
+        block = getattr(statement, part, None)
         if isinstance(block, list) and block:
             found.append(block)
-    for part in (*getattr(statement, "handlers", ()), *getattr(statement, "cases", ())):
-        found.append(part.body)
+    for branch in (*getattr(statement, "handlers", ()), *getattr(statement, "cases", ())):
+        found.append(branch.body)
     return tuple(found)
 
 
@@ -95,6 +96,8 @@ class Module:
     path: str
     tree: ast.Module
     filename: str
+    # What the slicer compiled of it, by the statement's identity: evaluations share it.
+    compiled: dict[int, CodeType] = field(default_factory=dict)
 
     @property
     def is_package(self) -> bool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import enum
 import functools
-import sys
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -163,7 +162,9 @@ def _outcome(piece: Slice, call: Callable[[], object]) -> object:
     try:
         value = call()
     except (SmokeError, Blocked):
-        raise piece.gaps[0] if piece.gaps else _current() from None
+        if piece.gaps:
+            raise piece.gaps[0] from None
+        raise
     except (Exception, SystemExit) as error:
         if piece.gaps:
             raise piece.gaps[0] from None
@@ -173,12 +174,6 @@ def _outcome(piece: Slice, call: Callable[[], object]) -> object:
         # Upstream's own `except` swallowed it: its answer rests on a gap.
         raise piece.gaps[0]
     return _comparable(value)
-
-
-def _current() -> BaseException:
-    error = sys.exc_info()[1]
-    assert error is not None
-    return error
 
 
 def _blame_the_test(piece: Slice, error: BaseException) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
@@ -116,22 +116,29 @@ class Namespace:
             self._bind([node for node in taken if name in bound(node)], name)
         elif isinstance(statement, ast.Import | ast.ImportFrom):
             aliases = [a for a in statement.names if bound_by(statement, a) == name]
-            self._execute(_with_aliases(statement, aliases))
+            made = _with_aliases(statement, aliases)
+            self._execute(compile_statements([made], self.module.filename), [name])
         elif id(statement) not in self._done:
             self._done.add(id(statement))
-            self._execute(statement)
+            self._execute(self._compiled(statement), bound(statement))
 
     def _test(self, statement: ast.If) -> bool:
         if id(statement) not in self._tests:
             self._tests[id(statement)] = bool(self.evaluate(statement.test))
         return self._tests[id(statement)]
 
-    def _execute(self, statement: ast.stmt) -> None:
-        exec(compile_statements([statement], self.module.filename), self.globals)  # noqa: S102
-        # Code that was just executed reads what it bound, not what the test gave for it.
-        for name in bound(statement):
-            if name in self.globals and name in self.slice.stubs:
-                self.globals[name] = self.slice.stubs[name]
+    def _compiled(self, statement: ast.stmt) -> CodeType:
+        known = self.module.compiled
+        if id(statement) not in known:
+            known[id(statement)] = compile_statements([statement], self.module.filename)
+        return known[id(statement)]
+
+    def _execute(self, code: CodeType, names: Iterable[str]) -> None:
+        exec(code, self.globals)  # noqa: S102
+        for name in names:
+            # A stub stands for a name also in the module that binds it.
+            if name in self.globals and self.slice.is_stubbed(self.module.dotted, name):
+                del self.globals[name]
 
     def _from_star(self, statements: Sequence[ast.stmt], name: str) -> object:
         for statement in statements:

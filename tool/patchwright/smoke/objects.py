@@ -27,6 +27,9 @@ class ObjectCache:
         path = self.folder / key[:2] / key
         data = self._read(path)
         if data is not None:
+            # Its age is the time since its last use: what `cache prune` goes by.
+            with contextlib.suppress(OSError):
+                os.utime(path)
             return data
         with self._lock(path):
             # Another process may have made it while this one waited.

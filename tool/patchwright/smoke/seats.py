@@ -45,6 +45,8 @@ class Seat:
         self.run_folder = folder / "run"
         self._lock = lock
         self._slots: dict[str, Slot] = {}
+        self._sure: set[str] = set()  # the folders that surely hold their trees
+        self._used: set[str] = set()  # those of the run under way
         self._process: subprocess.Popen[bytes] | None = None
         self._buffer = bytearray()
         self._ready = False
@@ -56,13 +58,13 @@ class Seat:
         """Bring the site folder ``name`` to ``tree`` (installed layout) and return it."""
         from patchwright.worktree import Slot
 
-        new = name not in self._slots
-        if new:
+        if name not in self._slots:
             self._slots[name] = Slot(self.folder / name, store)
         slot = self._slots[name]
         slot.move(tree)
-        if new:
-            slot.repair()  # what a stranger did to it since the last command
+        if name not in self._sure:
+            slot.repair()  # what a stranger did to it, or a run that was not given it
+        self._used.add(name)
         listing = self.folder / f"{tree}.listing"
         if not listing.exists():
             files = {path: (entry.mode, entry.oid) for path, entry in store.files(tree)}
@@ -73,8 +75,11 @@ class Seat:
 
     def undo(self) -> list[str]:
         """Undo what the last run did to its site folders, and return what that was."""
-        found = {path for slot in self._slots.values() for path, _ in slot.repair()}
-        return sorted(os.fsdecode(path) for path in found)
+        found: set[bytes] = set()
+        for name in self._used:
+            found.update(path for path, _ in self._slots[name].repair())
+        self._sure, self._used = self._used, set()
+        return sorted(map(os.fsdecode, found))
 
     def send(self, request: Request) -> None:
         """Start a run; its answer is read when ``fileno`` is readable."""

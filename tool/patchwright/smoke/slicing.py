@@ -191,6 +191,10 @@ class Slice:
             return lazy(name)
         raise NotAnAttribute(f"the tree's {dotted} has no {name}{self._needed_by()}")
 
+    def is_stubbed(self, dotted: str, name: str) -> bool:
+        """Return whether a stub stands for a name of a module."""
+        return f"{dotted}.{name}" in self.stubs or name in self.stubs
+
     def stub(self, dotted: str, name: str) -> object:
         """Return the stub for a name of a module, ``NOT_GIVEN`` where there is none."""
         value = self.stubs.get(f"{dotted}.{name}", self.stubs.get(name, NOT_GIVEN))

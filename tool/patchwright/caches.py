@@ -1,0 +1,373 @@
+"""What the user's cache holds, and removing what is not needed any more.
+
+Nothing here is precious: whatever is removed is fetched, imported, applied or compiled
+again on demand. Nothing is removed that a running process uses: slots, compiled objects
+and mirrors have locks of their own, and whoever works with the object store holds it.
+Only names that this tool gives are touched, so that a folder named by mistake as the
+cache loses nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from patchwright.files import leftovers, lock_folder
+
+DAY = 86400.0  # seconds
+_IN_USE = "in use by a running process"
+_STORE = "objects.git"
+_PRUNED = ".objects.git.pruned"
+_APPLIED = "applied.sqlite"
+_OTHERS = ("pristine", "archives", "git", _APPLIED, "slots", "objects", "tmp")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_MIRROR = re.compile(r"[0-9a-f]{32}\.git")
+_IMPORT = re.compile(r"[0-9a-f]{40}")
+_PRISTINE = re.compile(r"[0-9a-f]{40}\.(json|lock)")
+_OBJECT = re.compile(r"([0-9a-f]{64})(.*)")
+# What git leaves when it is killed while it writes (index-pack, fetch).
+_GIT_LEFTOVERS = (
+    "objects/pack/tmp_*", "objects/pack/.tmp-*", "objects/[0-9a-f][0-9a-f]/tmp_obj_*",
+    "objects/tmp_objdir-*", "objects/incoming-*", "info/*.new",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Holding:
+    """One kind of thing in the cache.
+
+    ``size`` is in bytes; ``count`` says how many of them there are (packs, trees, files);
+    ``used`` is the time of the last use, in seconds since 1970, 0 where there is none.
+    """
+
+    kind: str
+    path: Path
+    size: int
+    count: int
+    used: float
+
+
+@dataclass(frozen=True)
+class Removed:
+    """What was removed (or would be): how many at ``path``, ``size`` bytes together."""
+
+    kind: str
+    path: Path
+    count: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What was to be removed and was not, and why."""
+
+    kind: str
+    path: Path
+    why: str
+
+
+@dataclass
+class Pruned:
+    """The outcome of ``prune``."""
+
+    removed: list[Removed] = field(default_factory=list)
+    kept: list[Kept] = field(default_factory=list)
+
+    @property
+    def size(self) -> int:
+        """Bytes that were freed."""
+        return sum(each.size for each in self.removed)
+
+
+def holdings(cache: Path) -> list[Holding]:
+    """Return what is in the cache, kind by kind; kinds of which nothing is there are left out."""
+    kinds: list[tuple[str, str, Callable[[Path], int]]] = [
+        ("object store", _STORE, lambda p: len(list(p.glob("objects/pack/*.pack")))),
+        ("pristine records", "pristine", lambda p: len(list(p.glob("*.json")))),
+        ("archives", "archives", lambda p: len([f for f in p.glob("*/*") if f.is_file()])),
+        ("git mirrors", "git", lambda p: len(list(p.glob("*.git")))),
+        ("applied patches", _APPLIED, _rows),
+        ("work-tree slots", "slots", lambda p: len(_slots(p))),
+        ("compiled objects", "objects", lambda p: len(list(_objects(p)))),
+        ("temporary files", "tmp", lambda p: len(list(p.iterdir()))),
+    ]
+    found = []
+    for kind, name, count in kinds:
+        path = cache / name
+        size, used = _extent(path)
+        number = count(path) if path.exists() else 0
+        if number:
+            found.append(Holding(kind, path, size, number, used))
+    return found
+
+
+def prune(
+    cache: Path, *, older_than: float, everything: bool = False, dry_run: bool = False
+) -> Pruned:
+    """Remove what was not used for ``older_than`` days and what killed runs left behind.
+
+    Goes by age: compiled objects and work-tree slots. ``everything``: all that no
+    running process uses, whatever its age. ``dry_run`` only says what would go.
+    """
+    pruner = _Pruner(cache, time.time() - older_than * DAY, everything, dry_run)
+    # Where nothing is, not even a lock file must appear.
+    if any((cache / name).exists() for name in (_STORE, _PRUNED, *_OTHERS)):
+        pruner.run()
+    return pruner.done
+
+
+class _Pruner:
+    def __init__(self, cache: Path, before: float, everything: bool, dry_run: bool) -> None:
+        self.cache = cache
+        self.before = before
+        self.everything = everything
+        self.dry_run = dry_run
+        self.done = Pruned()
+
+    def run(self) -> None:
+        self._slots()
+        self._objects()
+        with self._alone() as why:
+            if why:
+                what = "object store" if self.everything else "leftovers of killed runs"
+                self.done.kept.append(Kept(what, self.cache / _STORE, why))
+                return
+            self._leftovers()
+            if self.everything:
+                self._mirrors()
+                self._applied()
+                self._imports()
+
+    # One by one
+
+    def _slots(self) -> None:
+        for slot in _slots(self.cache / "slots"):
+            used = _extent(slot)[1]
+            with self._lock(slot / "lock", "work-tree slots", slot) as got:
+                if not got:
+                    continue
+                if self._stale(used):
+                    self._remove("work-tree slots", slot, _contents(slot), count=1)
+                else:
+                    # Nobody runs in it: what a run would have removed was left by a killed one.
+                    names = ("run", "*.listing", "*.new", "*/*.new")
+                    left = [path for name in names for path in slot.glob(name)]
+                    self._remove("leftovers of killed runs", slot, left)
+
+    def _objects(self) -> None:
+        folder = self.cache / "objects"
+        count = size = 0
+        for key, paths in _by_key(folder).items():
+            entry = folder / key[:2] / key
+            lock = entry.with_suffix(".lock")
+            try:
+                stale = self._stale(entry.stat().st_mtime)
+            except OSError:
+                stale = True  # nothing but what a killed compilation left
+            if not stale and {*paths} <= {entry, lock}:
+                continue
+            with self._lock(lock, "compiled objects", entry) as got:
+                if not got:
+                    continue
+                gone = [p for p in paths if stale or p != entry]
+                count += entry in gone
+                size += self._delete("compiled objects", gone)
+        if count or size:
+            self.done.removed.append(Removed("compiled objects", folder, count, size))
+
+    # With the store to ourselves
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[str]:
+        """Keep others out of the store; yield why that cannot be, or an empty text."""
+        store = self.cache / _STORE
+        with contextlib.ExitStack() as stack:
+            # Who makes a store holds this one; who uses it holds its folder.
+            why = stack.enter_context(_locked(self.cache / f"{_STORE}.lock"))
+            if not why and store.is_dir():
+                try:
+                    stack.callback(os.close, lock_folder(store, wait=False))
+                except OSError as error:
+                    why = _why(error)
+            yield why
+
+    def _leftovers(self) -> None:
+        store = self.cache / _STORE
+        left = [path for name in _GIT_LEFTOVERS for path in store.glob(name)]
+        left += [p for p in self.cache.glob("tmp/*") if _IMPORT.fullmatch(p.name)]
+        left += [
+            p for p in self.cache.glob("archives/*/*.part") if _SHA256.fullmatch(p.parent.name)
+        ]
+        left += [*leftovers(self.cache / "pristine"), *self.cache.glob(_PRUNED)]
+        self._remove("leftovers of killed runs", self.cache, left)
+
+    def _mirrors(self) -> None:
+        for mirror in sorted((self.cache / "git").glob("*.git")):
+            if _MIRROR.fullmatch(mirror.name):
+                with self._lock(mirror.with_suffix(".lock"), "git mirrors", mirror) as got:
+                    if got:
+                        self._remove("git mirrors", mirror, [mirror], count=1)
+
+    def _applied(self) -> None:
+        path = self.cache / _APPLIED
+        count = _rows(path)
+        if not count:
+            return
+        size = path.stat().st_size
+        # Emptied, not removed: another process may have it open, and a database that is
+        # replaced under a journal is damaged.
+        if not self.dry_run:
+            try:
+                with contextlib.closing(sqlite3.connect(path, timeout=0.0)) as connection:
+                    with connection:
+                        connection.execute("DELETE FROM applied")
+                    connection.execute("VACUUM")
+            except sqlite3.Error as error:
+                self.done.kept.append(Kept("applied patches", path, str(error)))
+                return
+            size -= path.stat().st_size
+        self.done.removed.append(Removed("applied patches", path, count, size))
+
+    def _imports(self) -> None:
+        pristine, archives = self.cache / "pristine", self.cache / "archives"
+        records = [p for p in sorted(pristine.glob("*")) if _PRISTINE.fullmatch(p.name)]
+        self._remove("pristine records", pristine, records)
+        kept = [p for p in sorted(archives.glob("*")) if _SHA256.fullmatch(p.name)]
+        self._remove("archives", archives, kept)
+        store = self.cache / _STORE
+        if not (store / "HEAD").is_file():
+            return
+        count, size = len(list(store.glob("objects/pack/*.pack"))), _extent(store)[0]
+        if not self.dry_run:
+            # Away at once: nobody meets half a store.
+            aside = self.cache / _PRUNED
+            try:
+                store.rename(aside)
+            except OSError as error:
+                self.done.kept.append(Kept("object store", store, error.strerror or str(error)))
+                return
+            size = self._delete("object store", [aside])
+        self.done.removed.append(Removed("object store", store, count, size))
+
+    # Means
+
+    def _stale(self, used: float) -> bool:
+        return self.everything or used < self.before
+
+    @contextlib.contextmanager
+    def _lock(self, lock: Path, kind: str, path: Path) -> Iterator[bool]:
+        with _locked(lock) as why:
+            if why:
+                self.done.kept.append(Kept(kind, path, why))
+            yield not why
+
+    def _remove(self, kind: str, where: Path, paths: list[Path], count: int = 0) -> None:
+        if not paths:
+            return
+        size = self._delete(kind, paths)
+        self.done.removed.append(Removed(kind, where, count or len(paths), size))
+
+    def _delete(self, kind: str, paths: list[Path]) -> int:
+        """Delete files and folders and return how many bytes that freed."""
+        freed = 0
+        for path in paths:
+            size = _extent(path)[0]
+            try:
+                if self.dry_run:
+                    pass
+                elif path.is_dir() and not path.is_symlink():
+                    shutil.rmtree(path)
+                else:
+                    path.unlink(missing_ok=True)
+            except OSError as error:
+                why = f"{error.filename}: {error.strerror}"
+                self.done.kept.append(Kept(kind, path, why))
+                size -= _extent(path)[0]
+            freed += size
+        return freed
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[str]:
+    """Take a lock as the rest of the tool does; yield why not, or an empty text."""
+    from filelock import FileLock, Timeout
+
+    lock = FileLock(path)
+    why = ""
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        why = _IN_USE
+    except OSError as error:
+        why = _why(error)
+    try:
+        yield why
+    finally:
+        lock.release()
+
+
+def _why(error: OSError) -> str:
+    if isinstance(error, BlockingIOError):
+        return _IN_USE
+    return f"it cannot be locked: {error.strerror}"
+
+
+def _slots(folder: Path) -> list[Path]:
+    """Return the slots that hold something."""
+    found = [p for p in sorted(folder.glob("*")) if p.name.isdigit() and (p / "lock").exists()]
+    return [slot for slot in found if _contents(slot)]
+
+
+def _contents(slot: Path) -> list[Path]:
+    """Return what is in a slot; its lock file stays: another process may wait for it."""
+    return [path for path in sorted(slot.glob("*")) if path.name != "lock"]
+
+
+def _objects(folder: Path) -> Iterator[Path]:
+    for path in folder.glob("[0-9a-f][0-9a-f]/*"):
+        if _SHA256.fullmatch(path.name):
+            yield path
+
+
+def _by_key(folder: Path) -> dict[str, list[Path]]:
+    """Return the files of each compiled object: itself, its lock, unfinished ones."""
+    found: dict[str, list[Path]] = {}
+    for path in sorted(folder.glob("[0-9a-f][0-9a-f]/*")):
+        match = _OBJECT.fullmatch(path.name)
+        if match is not None and match[1][:2] == path.parent.name:
+            found.setdefault(match[1], []).append(path)
+    return found
+
+
+def _rows(path: Path) -> int:
+    try:
+        with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
+            row = connection.execute("SELECT count(*) FROM applied").fetchone()
+            return int(row[0])
+    except sqlite3.Error:
+        return 0
+
+
+def _extent(path: Path) -> tuple[int, float]:
+    """Return the bytes in files at and below ``path``, and the newest time of change."""
+    size, newest = 0, 0.0
+    with contextlib.suppress(OSError):
+        found = path.lstat()
+        size, newest = found.st_size, found.st_mtime
+        if not path.is_dir() or path.is_symlink():
+            return size, newest
+        size = 0
+    for folder, _, files in os.walk(path):
+        for name in files:
+            with contextlib.suppress(OSError):
+                found = os.lstat(os.path.join(folder, name))  # noqa: PTH118 - tens of thousands
+                size += found.st_size
+                newest = max(newest, found.st_mtime)
+    return size, newest
