@@ -25,7 +25,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tool"))
 
-from patchwright.git import Git  # noqa: E402
+from patchwright.git import Git, scrubbed_environment  # noqa: E402
 from patchwright.materialise import write_tree  # noqa: E402
 from patchwright.project import Project  # noqa: E402
 
@@ -121,7 +121,10 @@ def one_round(
         seconds.setdefault(name, []).append(time.perf_counter() - start)
 
     def git_am() -> list[str]:
-        git.run("am", "--quiet", "--keep-cr", *patches, cwd=work, env=place)
+        # As a user runs it: patchwright's own git waits for the disk at every object.
+        settings = scrubbed_environment() | {"EMAIL": "bench@example.org"}
+        subprocess.run(["git", "am", "--quiet", "--keep-cr", *patches], cwd=work, env=settings,
+                       check=True)  # fmt: skip
         trees = git.run("log", "--reverse", "--format=%T", "pristine..HEAD", cwd=work, env=place)
         return trees.stdout.decode().split()
 
