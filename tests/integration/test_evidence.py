@@ -55,14 +55,22 @@ def on(monkeypatch: pytest.MonkeyPatch) -> Machine:
     return Machine(monkeypatch)
 
 
+def two_patches(folder: Path, *, opening: str = "") -> TinyProject:
+    files = {"tiny/a.py": f"{opening}A = 1\n", "tiny/b.py": f"{opening}B = 1\n"}
+    project = make_project(folder, files)
+    for number, name in ((1, "a"), (2, "b")):
+        after = files[f"tiny/{name}.py"].replace("= 1", "= 2")
+        fields: dict[str, str | None] = {"Smoke": f"tests/smoke/test_{name}.py"}
+        project.add_patch(number, {f"tiny/{name}.py": after}, fields=fields)
+    project.add_smoke("test_a.py", TEST)
+    project.add_smoke("test_b.py", OTHER)
+    return project
+
+
 @pytest.fixture
 def box(tmp_path: Path, on: Machine) -> TinyProject:
     """The project on a machine with a device, verified there."""
-    project = make_project(tmp_path / "box", {"tiny/a.py": "A = 1\n", "tiny/b.py": "B = 1\n"})
-    project.add_patch(1, {"tiny/a.py": "A = 2\n"}, fields={"Smoke": "tests/smoke/test_a.py"})
-    project.add_patch(2, {"tiny/b.py": "B = 2\n"}, fields={"Smoke": "tests/smoke/test_b.py"})
-    project.add_smoke("test_a.py", TEST)
-    project.add_smoke("test_b.py", OTHER)
+    project = two_patches(tmp_path / "box")
     on("gpubox", device=True)
     ran = project.run("verify")
     assert ran.code == 0, ran.out + ran.err
@@ -169,10 +177,8 @@ def test_a_gpu_verified_elsewhere_is_shown_and_not_counted(
                                                     "from": ""}}}  # fmt: skip
     ran = laptop.run("evidence", "import", str(tmp_path / "gpu.json"))
     assert ran.code == 0, ran.err
-    assert "6 records from gpubox" in ran.out
-    assert "6 for the present series: gpu 0001; static 0001, 0002" in ran.out.replace(
-        "static 0001, 0002; gpu 0001", "gpu 0001; static 0001, 0002"
-    )
+    assert "8 records from gpubox" in ran.out
+    assert "8 for the present series: gpu 0001; static 0001, 0002" in ran.out
     found = evidence(laptop)
     for tier in ("static", "gpu"):
         for context in ("step", "alone"):
@@ -216,19 +222,22 @@ def test_imported_records_never_replace_our_own(laptop: TinyProject, tmp_path: P
     assert before == after
 
 
-def test_evidence_for_other_trees_matches_nothing(laptop: TinyProject, tmp_path: Path) -> None:
-    laptop.add_patch(1, {"tiny/a.py": "A = 2  # otherwise\n"}, title="change 1",
-                     fields={"Smoke": "tests/smoke/test_a.py"})  # fmt: skip
-    ran = laptop.run("evidence", "import", str(tmp_path / "gpu.json"), "--json")
+def test_evidence_for_other_trees_matches_nothing(
+    laptop: TinyProject, tmp_path: Path, on: Machine
+) -> None:
+    other = two_patches(tmp_path / "other", opening="# another pin\n")
+    ran = other.run("evidence", "import", str(tmp_path / "gpu.json"), "--json")
     assert ran.code == 0, ran.err
-    assert ran.json()["old"] >= 4
-    results = laptop.run("verify", "1", "--tier", "gpu", "--json").json()["results"]
-    assert [r["elsewhere"] for r in results] == [None, None]
-    assert {(e["verdict"], e["from"]) for e in evidence(laptop)["gpu"].values()} == {
-        ("blocked", "")
+    assert (ran.json()["current"], ran.json()["old"]) == (0, 8)
+    again = other.run("evidence", "import", str(tmp_path / "gpu.json")).out
+    assert "8 match no patch of the present series" in again
+    results = other.run("verify", "1", "--tier", "gpu", "--json").json()["results"]
+    assert {(r["verdict"], r["elsewhere"]) for r in results} == {("blocked", None)}
+    assert {(e["verdict"], e["from"]) for e in evidence(other)["gpu"].values()} == {("blocked", "")}
+    assert {r["state"] for r in rows(other, "1") if r["origin"]} == {"old"}
+    assert {r["why"] for r in rows(other, "2") if r["origin"]} == {
+        "the tree changed, the tree of the control changed"
     }
-    whys = {r["why"] for r in rows(laptop, "1")}
-    assert "the tree changed" in whys
 
 
 def test_a_control_that_is_missing_elsewhere_proves_nothing(
@@ -261,14 +270,14 @@ def test_a_failure_elsewhere_is_shown_beside_a_success(laptop: TinyProject, tmp_
 def test_only_what_was_asked_for_is_exported(box: TinyProject, tmp_path: Path) -> None:
     file = tmp_path / "two.json"
     keys = box.run("evidence", "export", str(file), "2", "--json").json()["keys"]
-    assert len(keys) == 2
+    assert len(keys) == 4
     exported = {r["record"]["inputs"]["test"] for r in json.loads(file.read_bytes())["records"]}
     assert exported == {"tests/smoke/test_b.py"}
     box.add_smoke("test_b.py", OTHER + "\n")
     assert box.run("evidence", "export", str(file), "2").code == 1
     ran = box.run("evidence", "export", str(file), "2", "--all")
     assert ran.code == 0
-    assert "2 records of static 0002" in ran.out
+    assert "4 records of static 0002" in ran.out
 
 
 @pytest.mark.parametrize("name", ["", "none/x.json"])

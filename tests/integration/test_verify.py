@@ -237,10 +237,10 @@ def test_status_tells_what_is_on_record_and_what_is_stale(project: TinyProject) 
         rows = project.run("status", "--json").json()["patches"]
         return {row["number"]: row["evidence"] for row in rows}
 
-    missing = {"verdict": "missing", "why": "not verified yet"}
+    missing = {"verdict": "missing", "why": "not verified yet", "from": ""}
     assert evidence()[1] == {"static": {"step": missing}}
     project.run("verify", "--tier", "static")
-    passed = {"verdict": "passed", "why": ""}
+    passed = {"verdict": "passed", "why": "", "from": ""}
     assert evidence()[2] == {"static": {"step": passed, "alone": passed}}
     patch = next((project.root / "patches").glob("0002*"))
     patch.write_text(patch.read_text().replace("+A = 2", "+A = 2  # two"))

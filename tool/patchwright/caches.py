@@ -29,9 +29,9 @@ _APPLIED = "applied.sqlite"
 _OTHERS = ("pristine", "archives", "git", _APPLIED, "slots", "objects", "tmp")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _MIRROR = re.compile(r"[0-9a-f]{32}\.git")
-_IMPORT = re.compile(r"[0-9a-f]{40}")
+_TEMPORARY = re.compile(r"[0-9a-f]{40}|patchwright-\w+")
 _PRISTINE = re.compile(r"[0-9a-f]{40}\.(json|lock)")
-_OBJECT = re.compile(r"([0-9a-f]{64})(.*)")
+_OBJECT = re.compile(r"\.?([0-9a-f]{64})(.*)")
 # What git leaves when it is killed while it writes (index-pack, fetch).
 _GIT_LEFTOVERS = (
     "objects/pack/tmp_*", "objects/pack/.tmp-*", "objects/[0-9a-f][0-9a-f]/tmp_obj_*",
@@ -201,11 +201,12 @@ class _Pruner:
     def _leftovers(self) -> None:
         store = self.cache / _STORE
         left = [path for name in _GIT_LEFTOVERS for path in store.glob(name)]
-        left += [p for p in self.cache.glob("tmp/*") if _IMPORT.fullmatch(p.name)]
+        left += [p for p in self.cache.glob("tmp/*") if _TEMPORARY.fullmatch(p.name)]
         left += [
             p for p in self.cache.glob("archives/*/*.part") if _SHA256.fullmatch(p.parent.name)
         ]
         left += [*leftovers(self.cache / "pristine"), *self.cache.glob(_PRUNED)]
+        left += self.cache.glob(f"{_STORE}.new")
         self._remove("leftovers of killed runs", self.cache, left)
 
     def _mirrors(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import shutil
 import stat
 import tempfile
 import weakref
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _SUFFIX = ".new"
+_FOLDER = "patchwright-"
 
 
 def write_atomically(path: Path, data: bytes) -> None:
@@ -82,6 +84,41 @@ def hold_folder(folder: Path, holder: object) -> bool:
         return os.path.samestat(os.fstat(handle), folder.stat())
     except OSError:
         return False
+
+
+@contextlib.contextmanager
+def temporary_folder(parent: Path) -> Iterator[tuple[Path, int]]:
+    """Make a folder below ``parent`` for a while; yield it and the descriptor that locks it.
+
+    A child that is given the descriptor keeps the folder from being swept while it lives.
+    What killed processes left in ``parent`` goes first. Raises OSError.
+    """
+    parent.mkdir(parents=True, exist_ok=True)
+    sweep_folders(parent)
+    while True:
+        path = Path(tempfile.mkdtemp(prefix=_FOLDER, dir=parent))
+        # A sweep that comes between these lines takes it for a leftover.
+        with contextlib.suppress(FileNotFoundError):
+            handle = lock_folder(path)
+            if path.exists():
+                break
+            os.close(handle)
+    try:
+        yield path, handle
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+        os.close(handle)
+
+
+def sweep_folders(parent: Path) -> None:
+    """Remove the temporary folders in ``parent`` whose makers are gone; never raises OSError."""
+    for path in parent.glob(f"{_FOLDER}*"):
+        with contextlib.suppress(OSError):
+            handle = lock_folder(path, wait=False)
+            try:
+                shutil.rmtree(path)
+            finally:
+                os.close(handle)
 
 
 def sweep(folder: Path, name: str = "*") -> list[Path]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -33,6 +34,11 @@ _SETTINGS = {
 # variables included, stays out.
 _KEPT = ("PATH", "HOME", "TMPDIR", "SSH_AUTH_SOCK", "SSL_CERT_FILE", "SSL_CERT_DIR")
 _KEPT_PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
+
+_BARE = "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = true\n"
+# In-tree .gitattributes must not decide what a checkout contains; info/attributes
+# has the highest precedence of all.
+_ATTRIBUTES = "* -text -eol -ident -filter -working-tree-encoding !merge !diff\n"
 
 
 class Completed(NamedTuple):
@@ -74,11 +80,31 @@ def validated_revision(revision: str) -> str:
     return revision
 
 
+def make_bare(path: Path) -> None:
+    """Make an empty bare repository at ``path``, all of it or nothing.
+
+    It is made beside its place; the caller keeps other processes away. Raises OSError.
+    """
+    new = path.with_name(f"{path.name}.new")
+    shutil.rmtree(new, ignore_errors=True)
+    for folder in ("objects/info", "objects/pack", "refs/heads", "refs/tags", "info"):
+        (new / folder).mkdir(parents=True)
+    (new / "config").write_text(_BARE, encoding="ascii")
+    (new / "info" / "attributes").write_text(_ATTRIBUTES, encoding="ascii")
+    (new / "HEAD").write_text("ref: refs/heads/main\n", encoding="ascii")
+    new.rename(path)
+
+
 class Git:
     """Runs git on one git directory (or on none)."""
 
-    def __init__(self, git_dir: Path | None = None) -> None:
+    def __init__(self, git_dir: Path | None = None, holds: Collection[int] = ()) -> None:
+        """``holds`` are descriptors of locks.
+
+        Each git keeps them locked until it has ended, even where this process is killed.
+        """
         self.git_dir = git_dir
+        self.holds = tuple(holds)
 
     def run(
         self,
@@ -87,11 +113,13 @@ class Git:
         env: Mapping[str, str] | None = None,
         cwd: Path | None = None,
         ok: Collection[int] = (0,),
+        holds: Collection[int] = (),
     ) -> Completed:
         """Run ``git ARGS`` with ``data`` on standard input.
 
-        ``env`` is added to the scrubbed environment. Raises PatchwrightError when git
-        is missing or its exit status is not in ``ok``.
+        ``env`` is added to the scrubbed environment. ``holds`` adds to those of this
+        object. Raises PatchwrightError when git is missing or its exit status is not in
+        ``ok``.
         """
         environment = scrubbed_environment()
         if self.git_dir is not None:
@@ -104,7 +132,7 @@ class Git:
         try:
             done = subprocess.run(
                 command, input=data if data is not None else b"", capture_output=True,
-                env=environment, cwd=cwd or self.git_dir, check=False,
+                env=environment, cwd=cwd or self.git_dir, check=False, pass_fds=(*self.holds, *holds),
             )  # fmt: skip
         except FileNotFoundError as error:
             if cwd is not None and not cwd.is_dir():

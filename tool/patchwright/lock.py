@@ -233,9 +233,10 @@ def format_lock(lock: Lock) -> bytes:
 
 def write_lock(path: Path, lock: Lock) -> bool:
     """Replace the file at once; return False where it holds these bytes already."""
-    from patchwright.files import write_atomically
+    from patchwright.files import sweep, write_atomically
 
     data = format_lock(lock)
+    sweep(path.parent, path.name)
     try:
         if path.is_file() and path.read_bytes() == data:
             return False

@@ -90,7 +90,9 @@ class Project:
             folder.mkdir(exist_ok=True)
             ignore = folder / ".gitignore"
             if not ignore.exists():
-                ignore.write_text("*\n", encoding="ascii")
+                from patchwright.files import write_atomically
+
+                write_atomically(ignore, b"*\n")
         except OSError as error:
             raise PatchwrightError(
                 f"the project's state cannot be written: {error.strerror}", where=str(folder),

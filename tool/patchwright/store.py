@@ -11,26 +11,30 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import re
 import struct
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from filelock import FileLock
 
 from patchwright.errors import PatchwrightError
-from patchwright.files import hold_folder
-from patchwright.git import Git
+from patchwright.files import hold_folder, lock_folder
+from patchwright.git import Completed, Git, make_bare
+from patchwright.packs import missing
 
 FILE, EXECUTABLE = b"100644", b"100755"
 SYMLINK, SUBMODULE, DIRECTORY = b"120000", b"160000", b"40000"
 EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
+_FULL = re.compile("No space left|File too large|[Rr]ead-only|[Qq]uota|Permission denied")
 _PACK_TYPES = {"commit": 1, "tree": 2, "blob": 3}
+# Trees are mostly hashes: compressing them costs more than it saves.
+_LEVELS = {"commit": 1, "tree": 0, "blob": 1}
 
-# In-tree .gitattributes must not decide what a checkout contains; info/attributes
-# has the highest precedence of all.
-_ATTRIBUTES = "* -text -eol -ident -filter -working-tree-encoding !merge !diff\n"
+# What a git that is killed while it writes leaves below the git directory.
+_LEFTOVERS = ("objects/pack/tmp_*", "objects/pack/.tmp-*", "objects/??/tmp_obj_*")
 
 
 class TreeEntry(NamedTuple):
@@ -50,12 +54,16 @@ def object_id(kind: str, data: bytes) -> str:
 
 def encode_tree(entries: Iterable[TreeEntry]) -> bytes:
     """Return a tree object's bytes; entries may come in any order."""
+    return _encoded(sorted(entries, key=_order))
 
-    def order(entry: TreeEntry) -> bytes:
-        return entry.name + b"/" if entry.mode == DIRECTORY else entry.name
 
+def _order(entry: TreeEntry) -> bytes:
+    return entry.name + b"/" if entry.mode == DIRECTORY else entry.name
+
+
+def _encoded(ordered: Iterable[TreeEntry]) -> bytes:
     return b"".join(
-        b"%s %s\0%s" % (e.mode, e.name, bytes.fromhex(e.oid)) for e in sorted(entries, key=order)
+        [b"%s %s\0%s" % (mode, name, bytes.fromhex(oid)) for mode, name, oid in ordered]
     )
 
 
@@ -86,34 +94,41 @@ class ObjectStore:
             # As long as this object lives nobody prunes it; it may just have been pruned.
             while not hold_folder(path, self):
                 self._create()
+            self._sweep()
             with contextlib.suppress(OSError):
                 os.utime(path)  # when it was last used, for `cache list`
         except OSError as error:
-            raise PatchwrightError(
-                f"the cache cannot be written: {error.strerror}",
-                where=str(error.filename or path),
-                next_step="make the folder writable or set PATCHWRIGHT_CACHE to another one",
-            ) from error
+            raise _unwritable(error.strerror, Path(error.filename or path)) from error
         os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
         from git.db import GitDB
 
         self._odb = GitDB(str(path / "objects"))
 
     def _create(self) -> None:
-        marker = self.path / "info" / "attributes"
-        if marker.is_file():
+        if (self.path / "HEAD").is_file():
             return
         self.path.parent.mkdir(parents=True, exist_ok=True)
         # Two processes may make the store at once: the second finds it made.
         with FileLock(f"{self.path}.lock"):
-            if marker.is_file():
-                return
-            Git().run("init", "--quiet", "--bare", "--template=", "--", str(self.path),
-                      cwd=self.path.parent)  # fmt: skip
-            marker.parent.mkdir(exist_ok=True)
-            temporary = marker.with_suffix(".new")
-            temporary.write_text(_ATTRIBUTES, encoding="ascii")
-            temporary.replace(marker)
+            if not (self.path / "HEAD").is_file():
+                make_bare(self.path)
+
+    def _sweep(self) -> None:
+        """Remove what killed writers left, unless somebody is writing now."""
+        left = [path for name in _LEFTOVERS for path in self.path.glob(name)]
+        packs = self.path / "objects" / "pack"
+        # git moves the index into place last: a pack without one was never in use.
+        left += [p for p in packs.glob("pack-*") if not p.with_suffix(".idx").exists()]
+        if not left:
+            return
+        with contextlib.suppress(OSError):
+            lock = lock_folder(packs, wait=False)
+            try:
+                for path in left:
+                    if path.name.startswith(("tmp_", ".")) or not path.with_suffix(".idx").exists():
+                        path.unlink(missing_ok=True)
+            finally:
+                os.close(lock)
 
     # Reading
 
@@ -185,7 +200,10 @@ class ObjectStore:
 
     def add_tree(self, entries: Iterable[TreeEntry]) -> str:
         """Keep a tree until the next ``flush`` and return its id."""
-        return self.add("tree", encode_tree(entries))
+        ordered = tuple(sorted(entries, key=_order))
+        oid = self.add("tree", _encoded(ordered))
+        self._trees[oid] = ordered  # the next change is likely to start from it
+        return oid
 
     def build_tree(self, files: Mapping[bytes, tuple[bytes, str]]) -> str:
         """Return the id of the tree that holds exactly ``files`` (path to mode and id)."""
@@ -225,12 +243,38 @@ class ObjectStore:
 
     def flush(self) -> None:
         """Write what ``add`` kept, as one pack; nothing of it is visible before."""
-        has = self._odb.has_object
-        new = {oid: o for oid, o in self._pending.items() if not has(bytes.fromhex(oid))}
+        lost = missing(self.path, self._pending)
+        new = {oid: held for oid, held in self._pending.items() if oid in lost}
         if new:
-            self.git.run("index-pack", "--stdin", data=_pack(new.values()))
-            self._odb.update_cache(force=True)
+            self.write("index-pack", "--stdin", data=_pack(new.values()))
         self._pending.clear()
+
+    def write(self, *args: str, holds: Collection[int] = (), **how: Any) -> Completed:
+        """Run a git command that writes objects; arguments as for ``Git.run``.
+
+        Nobody sweeps while it runs. Raises PatchwrightError.
+        """
+        try:
+            lock = lock_folder(self.path / "objects" / "pack", shared=True)
+        except OSError as error:
+            raise _unwritable(error.strerror, self.path) from error
+        try:
+            return self.git.run(*args, holds=(lock, *holds), **how)
+        except PatchwrightError as error:
+            if not os.access(self.path, os.W_OK) or _FULL.search(error.what):
+                raise _unwritable(error.what, self.path) from error
+            raise
+        finally:
+            os.close(lock)
+            self._sweep()  # git leaves its temporary file where the disk is full
+            self._odb.update_cache(force=True)
+
+
+def _unwritable(why: str | None, path: Path) -> PatchwrightError:
+    return PatchwrightError(
+        f"the cache cannot be written: {why}", where=str(path),
+        next_step="make room, make the folder writable, or set PATCHWRIGHT_CACHE to another one",
+    )  # fmt: skip
 
 
 def _pack(objects: Iterable[tuple[str, bytes]]) -> bytes:
@@ -244,6 +288,6 @@ def _pack(objects: Iterable[tuple[str, bytes]]) -> bytes:
             header[-1] |= 0x80
             header.append(size & 0x7F)
             size >>= 7
-        body += [bytes(header), zlib.compress(data, 1)]
+        body += [bytes(header), zlib.compress(data, _LEVELS[kind])]
     pack = b"PACK" + struct.pack(">II", 2, len(body) // 2) + b"".join(body)
     return pack + hashlib.sha1(pack, usedforsecurity=False).digest()

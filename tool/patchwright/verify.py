@@ -22,6 +22,7 @@ from patchwright.project import Project
 from patchwright.series import Selection, Series
 from patchwright.smoke.evidenced import Evidenced, Result
 from patchwright.smoke.runs import Run
+from patchwright.smoke.seats import sweep_seats
 from patchwright.tiers import CONTEXTS
 
 if TYPE_CHECKING:
@@ -248,6 +249,7 @@ def verify(
         for _, run in (*question.runs, *question.controls)
     ]
     results = tests.results(runs, on_run)
+    sweep_seats(project.cache_dir / "slots")
     answers = [judge(question, results) for question in questions]
     if any(answer.verdict == "blocked" for answer in answers):
         from patchwright.elsewhere import found_elsewhere

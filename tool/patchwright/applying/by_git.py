@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from patchwright.errors import PatchwrightError
+from patchwright.files import temporary_folder
 from patchwright.git import Git
 from patchwright.store import ObjectStore
 
@@ -37,15 +37,15 @@ def find_blob(store: ObjectStore, oid: str) -> bytes | None:
     return data if kind == "blob" else None
 
 
-def merge(ours: bytes, base: bytes, theirs: bytes) -> bytes | None:
+def merge(store: ObjectStore, ours: bytes, base: bytes, theirs: bytes) -> bytes | None:
     """Return the three-way merge of three texts, or None where they conflict."""
-    with _empty_folder() as folder:
+    with _temporary_folder(store) as (folder, lock):
         names = ("ours", "base", "theirs")
         for name, data in zip(names, (ours, base, theirs), strict=True):
             (folder / name).write_bytes(data)
         done = Git().run(
             "merge-file", "-p", "--quiet", "--", *names, cwd=folder, ok=range(256),
-            env={"GIT_DIR": str(folder / "none")},
+            env={"GIT_DIR": str(folder / "none")}, holds=(lock,),
         )  # fmt: skip
     if done.returncode >= _FIRST_ERROR:
         # git refuses to merge what it takes for binary.
@@ -61,28 +61,30 @@ def apply(store: ObjectStore, tree: str, diff: bytes) -> tuple[str | None, str]:
     it would skip the patch and still return 0.
     """
     store.flush()
-    with _empty_folder() as folder:
-        env = {"GIT_INDEX_FILE": str(folder.with_name("index"))}
-        store.git.run("read-tree", tree, cwd=folder, env=env)
-        done = store.git.run(
-            "apply", "--cached", "--whitespace=nowarn", "-p1", "-", data=diff, cwd=folder,
-            env=env, ok=range(256),
+    with _temporary_folder(store) as (folder, lock):
+        empty = folder / "empty"
+        empty.mkdir()
+        env = {"GIT_INDEX_FILE": str(folder / "index")}
+        store.git.run("read-tree", tree, cwd=empty, env=env, holds=(lock,))
+        done = store.write(
+            "apply", "--cached", "--whitespace=nowarn", "-p1", "-", data=diff, cwd=empty,
+            env=env, ok=range(256), holds=(lock,),
         )  # fmt: skip
         if done.returncode:
             return None, done.stderr.decode("utf-8", "replace").strip().removeprefix("error: ")
-        return store.git.run("write-tree", cwd=folder, env=env).stdout.decode().strip(), ""
+        made = store.write("write-tree", cwd=empty, env=env, holds=(lock,))
+        return made.stdout.decode().strip(), ""
 
 
 @contextmanager
-def _empty_folder() -> Iterator[Path]:
+def _temporary_folder(store: ObjectStore) -> Iterator[tuple[Path, int]]:
+    parent = store.path.parent / "tmp"
     try:
-        holder = tempfile.TemporaryDirectory(prefix="patchwright-")
+        with temporary_folder(parent) as made:
+            yield made
     except OSError as error:
         raise PatchwrightError(
-            f"no temporary folder can be made: {error.strerror}",
-            where=tempfile.gettempdir(), next_step="free some space there, or set TMPDIR",
+            f"the cache cannot be written: {error.strerror}", where=str(error.filename or parent),
+            next_step="make room, make the folder writable, or set PATCHWRIGHT_CACHE to another "
+            "one",
         ) from error  # fmt: skip
-    with holder as name:
-        empty = Path(name) / "empty"
-        empty.mkdir()
-        yield empty

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from patchwright.applying.cache import AppliedCache, key
-from patchwright.applying.packs import missing
+from patchwright.packs import missing
 from patchwright.applying.verdicts import OK, ApplyVerdict, combine, decode, encode
 from patchwright.changes import CorruptPatch
 from patchwright.errors import InputError

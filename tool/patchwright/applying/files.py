@@ -257,7 +257,7 @@ class PatchOnTree:
         theirs = apply_hunks(base, change.hunks)
         if isinstance(theirs, NotPlaced) or any(theirs.offsets):
             return None, f"its hunks do not fit blob {change.old_oid}, which it names"
-        merged = by_git.merge(ours, base, theirs.content)
+        merged = by_git.merge(self.store, ours, base, theirs.content)
         return merged, "" if merged is not None else "a three-way merge conflicts as well"
 
     def _not_placed(self, change: FileChange, placed: NotPlaced, why_not: str) -> _Trouble:

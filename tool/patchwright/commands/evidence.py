@@ -266,5 +266,5 @@ def _patches(entries: Iterable[Entry]) -> str:
         found.setdefault(entry.record.inputs.tier, set()).update(entry.numbers)
     return "; ".join(
         f"{tier} {', '.join(f'{number:04d}' for number in sorted(numbers)) or 'no patch'}"
-        for tier, numbers in found.items()
+        for tier, numbers in sorted(found.items())
     )

@@ -44,7 +44,9 @@ def command(invocation: Invocation, selection: Selection, as_json: bool) -> int:
 
 
 def _base(project: Project) -> dict[str, str]:
-    return {name: project.pristine(name).tree for name in project.config.upstreams}
+    from patchwright.applying.chain import Chain
+
+    return dict(Chain(project).base().trees)
 
 
 def _json(row: PatchOverview) -> dict[str, Any]:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from filelock import FileLock
+
+from patchwright.files import sweep, write_atomically
 
 
 class ObjectCache:
@@ -64,12 +65,6 @@ class ObjectCache:
 
     def _write(self, path: Path, data: bytes) -> None:
         # Readers take no lock: they must see the old file, the new one or none.
+        sweep(path.parent, path.name)
         with contextlib.suppress(OSError):
-            descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name)
-            try:
-                with os.fdopen(descriptor, "wb") as file:
-                    file.write(hashlib.sha256(data).digest() + data)
-                Path(temporary).replace(path)
-            except BaseException:
-                Path(temporary).unlink(missing_ok=True)
-                raise
+            write_atomically(path, hashlib.sha256(data).digest() + data)

@@ -5,14 +5,17 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import patchwright
 from patchwright.errors import PatchwrightError
+from patchwright.files import lock_folder
 from patchwright.smoke.protocol import Place, Request
 from patchwright.smoke.trees import format_listing
 
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
     from patchwright.worktree import Slot
 
 _GRACE = 30.0  # seconds that a worker gets beyond a run's deadline, and to leave
+_LEAVING = 10.0  # seconds that the worker of a killed command gets to leave
 
 # -I: neither PYTHONPATH nor the user's own packages, nor the current folder.
 _START = (
@@ -40,10 +44,12 @@ class Seat:
     The folders stay in the cache between commands and are moved by tree difference.
     """
 
-    def __init__(self, folder: Path, lock: FileLock) -> None:
+    def __init__(self, folder: Path, lock: FileLock, worker_lock: int) -> None:
+        """Take a seat: ``lock`` keeps other commands away, ``worker_lock`` is the worker's too."""
         self.folder = folder
         self.run_folder = folder / "run"
         self._lock = lock
+        self._worker_lock = worker_lock
         self._slots: dict[str, Slot] = {}
         self._sure: set[str] = set()  # the folders that surely hold their trees
         self._used: set[str] = set()  # those of the run under way
@@ -151,11 +157,11 @@ class Seat:
         """End the worker and let another command have the folders."""
         try:
             self.end_worker()
-            for listing in self.folder.glob("*.listing"):
-                listing.unlink(missing_ok=True)
+            _sweep(self.folder)
         finally:
             for slot in self._slots.values():
                 slot.close()
+            os.close(self._worker_lock)
             self._lock.release()
 
     def _started(self) -> subprocess.Popen[bytes]:
@@ -171,6 +177,7 @@ class Seat:
                     [sys.executable, "-I", "-B", "-c", _START, source],
                     stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
                     cwd=self.folder, env=environment, start_new_session=True,
+                    pass_fds=(self._worker_lock,),
                 )  # fmt: skip
         return self._process
 
@@ -187,21 +194,63 @@ def take_seat(parent: Path) -> Seat:
 
     Raises PatchwrightError where the cache cannot be written.
     """
-    from filelock import FileLock, Timeout
-
     number = 0
     while True:
         folder = parent / str(number)
-        lock = FileLock(folder / "lock")
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            lock.acquire(blocking=False)
-        except Timeout:
-            number += 1
+            seat = _locked(folder.resolve())
+            if seat is not None:
+                _sweep(seat.folder)
+                return seat
         except OSError as error:
             raise PatchwrightError(
                 f"the cache cannot be written: {error.strerror}", where=str(folder),
                 next_step="make the folder writable or set PATCHWRIGHT_CACHE to another one",
             ) from error  # fmt: skip
+        number += 1
+
+
+def sweep_seats(parent: Path) -> None:
+    """Remove what killed commands left in seats that nobody holds; never raises OSError."""
+    for folder in parent.glob("*"):
+        with contextlib.suppress(OSError):
+            if any(_left(folder)) and (seat := _locked(folder)) is not None:
+                seat.close()
+
+
+def _locked(folder: Path) -> Seat | None:
+    """Return the seat in ``folder``, None where another process has it. Raises OSError."""
+    from filelock import FileLock, Timeout
+
+    lock = FileLock(folder / "lock")
+    try:
+        lock.acquire(blocking=False)
+    except Timeout:
+        return None
+    # The worker of a command that was killed clears its run away before it leaves.
+    end = time.monotonic() + _LEAVING
+    while True:
+        try:
+            return Seat(folder, lock, lock_folder(folder, wait=False))
+        except BlockingIOError:
+            if time.monotonic() > end:
+                lock.release()
+                return None
+            time.sleep(0.01)
+        except BaseException:
+            lock.release()
+            raise
+
+
+def _left(folder: Path) -> Iterator[Path]:
+    for name in ("run", "*.listing", "*.new", "*/record.new"):
+        yield from folder.glob(name)
+
+
+def _sweep(folder: Path) -> None:
+    for path in _left(folder):
+        if path.name == "run":
+            shutil.rmtree(path, ignore_errors=True)
         else:
-            return Seat(folder.resolve(), lock)
+            path.unlink(missing_ok=True)

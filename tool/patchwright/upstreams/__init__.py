@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from patchwright.config import UpstreamConfig
 from patchwright.errors import InputError, PatchwrightError
-from patchwright.files import write_atomically
+from patchwright.files import sweep, temporary_folder, write_atomically
 from patchwright.lock import LockedUpstream, layout_digest
 from patchwright.store import EMPTY_TREE, ObjectStore
 
@@ -102,6 +102,7 @@ def import_upstream(
                     config, locked, store, cache_dir.absolute(), root=root, progress=progress
                 )
                 store.flush()
+                sweep(record.parent, record.name)
                 content = {"tree": pristine.tree, "outside": pristine.outside}
                 write_atomically(record, json.dumps(content).encode() + b"\n")
     return pristine
@@ -137,7 +138,7 @@ def _import(
             # A file that the project names is the project's input.
             raise InputError(error.what, where=error.where, next_step=error.next_step) from error
     elif config.source == "wheel":
-        files = _unpacked(config, locked, cache_dir / "tmp" / _key(config, locked), root, progress)
+        files = _unpacked(config, locked, cache_dir / "tmp", root, progress)
         inside, outside = split(config.layout, files)
     else:
         archives = cache_dir / "archives"
@@ -161,26 +162,23 @@ def _read(config: UpstreamConfig, path: Path) -> tuple[dict[bytes, File], dict[b
 
 
 def _unpacked(
-    config: UpstreamConfig, locked: LockedUpstream, folder: Path, root: Path, progress: Progress
+    config: UpstreamConfig, locked: LockedUpstream, parent: Path, root: Path, progress: Progress
 ) -> dict[bytes, File]:
     """Return the files of the locked wheel as uv installs them."""
     from patchwright.upstreams import fetch
     from patchwright.upstreams.archive import BadArchive
     from patchwright.upstreams.wheel import read_installed
 
-    try:
-        # What a killed import left there is of no use; the caller holds the lock.
-        shutil.rmtree(folder, ignore_errors=True)
-        fetch.install_wheel(config, locked, folder, root)
+    with temporary_folder(parent) as (folder, lock):
+        target = folder / "site"
+        fetch.install_wheel(config, locked, target, root, holds=lock)
         try:
-            return read_installed(folder, config)
+            return read_installed(target, config)
         except BadArchive as error:
             progress(f"uv's cache holds a changed file ({error.where}); downloading again")
-        shutil.rmtree(folder)
-        fetch.install_wheel(config, locked, folder, root, fresh=True)
-        return read_installed(folder, config)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(target)
+        fetch.install_wheel(config, locked, target, root, fresh=True, holds=lock)
+        return read_installed(target, config)
 
 
 def _tree(store: ObjectStore, files: Mapping[bytes, File]) -> str:

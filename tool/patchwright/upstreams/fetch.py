@@ -80,21 +80,23 @@ def find_distribution(config: UpstreamConfig, root: Path) -> Found:
 
 
 def install_wheel(
-    config: UpstreamConfig, locked: LockedUpstream, target: Path, root: Path, *, fresh: bool = False
-) -> None:
+    config: UpstreamConfig, locked: LockedUpstream, target: Path, root: Path, *,
+    fresh: bool = False, holds: int = -1,
+) -> None:  # fmt: skip
     """Let uv unpack exactly the locked wheel into ``target``; uv verifies its sha256.
 
     The cache is tried first. ``fresh`` passes it by: it may hold files that were edited
-    in place. Raises PatchwrightError.
+    in place. ``holds`` is the descriptor of a lock that uv keeps until it has ended, even
+    where this process is killed. Raises PatchwrightError.
     """
     arguments = (
         "pip", "install", "--no-deps", "--require-hashes", "--only-binary", ":all:",
         "--target", str(target), "-r", "-",
     )  # fmt: skip
     requirement = f"{_requirement(config).strip()} --hash=sha256:{locked.sha256}\n"
-    if not fresh and _uv((*arguments, "--offline"), requirement, root).returncode == 0:
+    if not fresh and _uv((*arguments, "--offline"), requirement, root, holds).returncode == 0:
         return
-    done = _uv((*arguments, "--no-cache") if fresh else arguments, requirement, root)
+    done = _uv((*arguments, "--no-cache") if fresh else arguments, requirement, root, holds)
     if done.returncode:
         _refuse(config, done.stderr)
 
@@ -132,7 +134,7 @@ def download(
 
 
 def _uv(
-    arguments: tuple[str, ...], requirement: str, root: Path
+    arguments: tuple[str, ...], requirement: str, root: Path, holds: int = -1
 ) -> subprocess.CompletedProcess[str]:
     import sys
 
@@ -155,7 +157,7 @@ def _uv(
     ]
     return subprocess.run(
         command, input=requirement, capture_output=True, env=env, cwd=root, check=False,
-        encoding="utf-8", errors="replace",
+        encoding="utf-8", errors="replace", pass_fds=(holds,) if holds >= 0 else (),
     )  # fmt: skip
 
 

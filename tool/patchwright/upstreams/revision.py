@@ -7,7 +7,10 @@ configuration, hooks and credential helpers take no part (git.py).
 from __future__ import annotations
 
 import hashlib
+import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
@@ -15,7 +18,8 @@ from filelock import FileLock
 
 from patchwright.config import UpstreamConfig
 from patchwright.errors import InputError, PatchwrightError
-from patchwright.git import Git, validated_revision
+from patchwright.files import lock_folder
+from patchwright.git import Git, make_bare, validated_revision
 from patchwright.lock import LockedUpstream
 from patchwright.quoting import display
 from patchwright.store import SUBMODULE, SYMLINK, ObjectStore
@@ -27,6 +31,10 @@ _TRANSPORTS = {"GIT_ALLOW_PROTOCOL": "https:ssh:file"}
 _ADDRESS = re.compile(r"(?:https|ssh|file)://\S+|[\w.-]+@[\w.-]+:\S+")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _SHORT_COMMIT = re.compile(r"[0-9a-f]{4,39}")
+# A lock that a killed git left makes every later one fail.
+_LEFTOVERS = (
+    "*.lock", "refs/**/*.lock", "objects/pack/tmp_*", "objects/pack/.tmp-*", "objects/??/tmp_obj_*",
+)  # fmt: skip
 
 
 class Fetched(NamedTuple):
@@ -52,33 +60,50 @@ def fetch_revision(
     folder = cache_dir / "git"
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(folder / f"{name}.lock"):
-        git = Git(folder / f"{name}.git")
-        assert git.git_dir is not None
-        if not (git.git_dir / "HEAD").is_file():
-            Git().run(
-                "init", "--quiet", "--bare", "--template=", "--", str(git.git_dir), cwd=folder
-            )
-        known = locked.commit if locked is not None else None
-        if known is None or not _has(git, known):
-            commit, is_tag = _look_up(git, address, revision)
-            if known is not None and is_tag and commit != known:
-                raise PatchwrightError(
-                    f"tag {revision} is commit {commit} now, the lock has {known}",
-                    where=f"upstream {config.name}",
-                    next_step="ask upstream why the tag moved; `patchwright lock` accepts the new "
-                    "commit, `revision` with the commit id keeps the old one",
-                )  # fmt: skip
-            known = _fetch(git, address, known or commit or revision)
-        tree = git.run("rev-parse", "--verify", "--end-of-options", f"{known}^{{tree}}")
-        tree_id = tree.stdout.decode().strip()
-        return Fetched(git, known, tree_id, _submodules(git, tree_id))
+        with _mirror(folder / f"{name}.git") as git:
+            return _fetched(git, config, address, revision, locked)
+
+
+@contextmanager
+def _mirror(path: Path) -> Iterator[Git]:
+    """Yield a bare repository for one process alone, rid of what killed ones left there."""
+    if not (path / "HEAD").is_file():
+        make_bare(path)
+    # A git whose caller was killed holds the folder until it has ended.
+    lock = lock_folder(path)
+    try:
+        for name in _LEFTOVERS:
+            for left in path.glob(name):
+                left.unlink(missing_ok=True)
+        yield Git(path, holds=(lock,))
+    finally:
+        os.close(lock)
+
+
+def _fetched(
+    git: Git, config: UpstreamConfig, address: str, revision: str, locked: LockedUpstream | None
+) -> Fetched:
+    known = locked.commit if locked is not None else None
+    if known is None or not _has(git, known):
+        commit, is_tag = _look_up(git, address, revision)
+        if known is not None and is_tag and commit != known:
+            raise PatchwrightError(
+                f"tag {revision} is commit {commit} now, the lock has {known}",
+                where=f"upstream {config.name}",
+                next_step="ask upstream why the tag moved; `patchwright lock` accepts the new "
+                "commit, `revision` with the commit id keeps the old one",
+            )  # fmt: skip
+        known = _fetch(git, address, known or commit or revision)
+    tree = git.run("rev-parse", "--verify", "--end-of-options", f"{known}^{{tree}}")
+    tree_id = tree.stdout.decode().strip()
+    return Fetched(Git(git.git_dir), known, tree_id, _submodules(git, tree_id))
 
 
 def store_revision(fetched: Fetched, config: UpstreamConfig, store: ObjectStore) -> str:
     """Copy the tree of a commit into the store and return its id. Raises BadArchive."""
     pack = fetched.git.run("pack-objects", "--quiet", "--revs", "--stdout",
                            data=f"{fetched.tree}\n".encode())  # fmt: skip
-    store.git.run("index-pack", "--stdin", "--strict", data=pack.stdout)
+    store.write("index-pack", "--stdin", "--strict", data=pack.stdout)
     paths = path_map(config.layout)
     for path, entry in store.files(fetched.tree):
         fault = path_fault(path)
