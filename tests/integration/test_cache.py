@@ -60,7 +60,8 @@ def kinds(cache: Path) -> set[str]:
 @contextmanager
 def other_process(code: str, *arguments: Path) -> Iterator[None]:
     """Run ``code`` in another process for as long as the block lasts."""
-    script = f"import sys\nfrom pathlib import Path\n{code}\nprint('ready', flush=True)\nsys.stdin.read()"
+    script = f"import sys\nfrom pathlib import Path\n{code}\n"
+    script += "print('ready', flush=True)\nsys.stdin.read()"
     process = subprocess.Popen(
         [sys.executable, "-c", script, *map(str, arguments)],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -253,13 +254,13 @@ def test_all_and_an_age_do_not_go_together(project: TinyProject) -> None:
 def test_a_store_that_was_pruned_while_we_waited_is_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from patchwright import store as module
+    from patchwright import files
     from patchwright.store import ObjectStore
 
     path = tmp_path / "objects.git"
     del ObjectStore(path)._odb
     gc.collect()
-    really = module.hold_folder
+    really = files.hold_folder
     calls: list[Path] = []
 
     def pruned_first(folder: Path, holder: object) -> bool:
@@ -270,7 +271,7 @@ def test_a_store_that_was_pruned_while_we_waited_is_made_again(
             return False
         return really(folder, holder)
 
-    monkeypatch.setattr(module, "hold_folder", pruned_first)
+    monkeypatch.setattr("patchwright.store.hold_folder", pruned_first)
     store = ObjectStore(path)
     oid = store.add("blob", b"content")
     store.flush()

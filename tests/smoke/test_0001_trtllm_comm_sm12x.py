@@ -34,6 +34,17 @@ def needs(module: str) -> Any:
         raise Blocked(f"needs {error.name or module} in the environment") from error
 
 
+@pytest.fixture
+def device() -> Any:
+    """The device under test; Blocked without one of SM12x."""
+    torch = needs("torch")
+    found = torch.cuda.get_device_capability() if torch.cuda.is_available() else None
+    if found is None or found[0] != 12:
+        name = "none" if found is None else f"sm_{found[0]}{found[1]}"
+        raise Blocked(f"needs one sm_120 or sm_121 device; found {name}")
+    return torch.device("cuda")
+
+
 def gencode(arch: str) -> str:
     """``12.0a`` is ``arch=compute_120a,code=sm_120a``."""
     number = arch.replace(".", "")

@@ -38,6 +38,17 @@ def needs(module: str) -> Any:
         raise Blocked(f"needs {error.name or module} in the environment") from error
 
 
+@pytest.fixture
+def device() -> Any:
+    """The device under test; Blocked without one of SM12x."""
+    torch = needs("torch")
+    found = torch.cuda.get_device_capability() if torch.cuda.is_available() else None
+    if found is None or found[0] != 12:
+        name = "none" if found is None else f"sm_{found[0]}{found[1]}"
+        raise Blocked(f"needs one sm_120 or sm_121 device; found {name}")
+    return torch.device("cuda")
+
+
 def between(sizes: list[int]) -> str:
     """``256`` or ``2,944 to 24,960``."""
     low, high = min(sizes), max(sizes)

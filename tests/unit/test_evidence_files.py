@@ -89,7 +89,8 @@ def test_the_same_records_give_the_same_bytes_in_any_order(
 def test_an_edited_file_is_refused_and_says_so(
     tmp_path: Path, change: Callable[[dict[str, Any]], object]
 ) -> None:
-    assert "it was edited: it says sha256" in refused(write(tmp_path, edited(change)))
+    what = refused(write(tmp_path, edited(change)))
+    assert what.startswith(("it was edited: it says sha256 ", "it was edited: no sha256, "))
 
 
 def test_a_newer_format_is_named(tmp_path: Path) -> None:

@@ -161,8 +161,10 @@ def _unsealed(data: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise Malformed("it was edited: it holds what we never write") from error
     if content.get("sha256") != actual:
-        said = str(content.get("sha256"))[:12]
-        raise Malformed(f"it was edited: it says sha256 {said}, its content has {actual[:12]}")
+        said = (
+            f"it says sha256 {str(content['sha256'])[:12]}" if "sha256" in content else "no sha256"
+        )
+        raise Malformed(f"it was edited: {said}, its content has {actual[:12]}")
     return content
 
 

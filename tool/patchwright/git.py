@@ -132,7 +132,8 @@ class Git:
         try:
             done = subprocess.run(
                 command, input=data if data is not None else b"", capture_output=True,
-                env=environment, cwd=cwd or self.git_dir, check=False, pass_fds=(*self.holds, *holds),
+                env=environment, cwd=cwd or self.git_dir, check=False,
+                pass_fds=(*self.holds, *holds),
             )  # fmt: skip
         except FileNotFoundError as error:
             if cwd is not None and not cwd.is_dir():

@@ -121,7 +121,8 @@ class Evidenced:
         missing = []
         for run in dict.fromkeys(runs):
             result = self.recorded(run)
-            if result is None:
+            # What broke may have been the machine (a full disk, a killed worker): ask again.
+            if result is None or result.outcome == "error":
                 missing.append(run)
             else:
                 results[run] = result

@@ -59,9 +59,8 @@ def fetch_revision(
     name = hashlib.sha256(address.encode()).hexdigest()[:32]
     folder = cache_dir / "git"
     folder.mkdir(parents=True, exist_ok=True)
-    with FileLock(folder / f"{name}.lock"):
-        with _mirror(folder / f"{name}.git") as git:
-            return _fetched(git, config, address, revision, locked)
+    with FileLock(folder / f"{name}.lock"), _mirror(folder / f"{name}.git") as git:
+        return _fetched(git, config, address, revision, locked)
 
 
 @contextmanager
