@@ -8,8 +8,10 @@ duration, and runs it again. The second run must give what an undisturbed one gi
 exit code, verdicts, tree ids, the lock's bytes, the written files. After it nothing may
 be left over: no temporary file in cache, project, TMPDIR or HOME, and no process.
 
-Three ways to die, in turn: the command alone (its children must notice), its process
-group, and everything that it ever started, all at once.
+The moment is one in time or, every second round, just before the command's n-th step that
+changes anything (a file opened for writing, a rename, a lock, a child), so that short
+steps are met as well. Three ways to die, in turn: the command alone (its children must
+notice), its process group, and everything that it ever started, all at once.
 """
 
 from __future__ import annotations
@@ -56,6 +58,25 @@ def test_it(tree, tmp_path):
     subprocess.run(["sleep", "0.05"], check=True)
     assert {wanted!r} in tree.read({upstream!r}, {path!r})
 """
+HOOK = """
+import os, signal, sys
+CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.symlink", "os.utime",
+           "subprocess.Popen", "fcntl.flock", "sqlite3.connect", "os.chmod", "os.putenv"}
+left = [int(os.environ.pop("CRASH_AT"))]
+report = os.environ.pop("CRASH_REPORT", "")
+def hook(event, args):
+    if event in CHANGES or event == "open" and args[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
+        left[0] -= 1
+        if left[0] == 0:
+            os.kill(os.getpid(), signal.SIGSTOP)
+def count():
+    with open(report, "w") as out:
+        out.write(str(-left[0]))
+sys.addaudithook(hook)
+if report:
+    import atexit
+    atexit.register(count)
+"""
 WAYS = ("alone", "group", "everything")
 _PACK = re.compile(r"objects\.git/objects/pack/pack-([0-9a-f]{40})\.(pack|idx|rev)")
 # All that may be in a cache; whatever else is there was left behind.
@@ -88,11 +109,15 @@ class Scene:
     folder: Path
     expected: dict[str, Answer] = field(default_factory=dict)
     seconds: dict[tuple[str, bool], float] = field(default_factory=dict)
+    steps: dict[tuple[str, bool], int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.cache, self.tmp, self.home = (self.folder / n for n in ("cache", "tmp", "home"))
         for folder in (self.tmp, self.home):
             folder.mkdir(parents=True)
+        hook = self.folder / "hook" / "sitecustomize.py"
+        hook.parent.mkdir()
+        hook.write_text(HOOK, encoding="ascii")
         self.project = _project(self.folder)
         self.root = self.project.root
         self.env = {
@@ -117,18 +142,20 @@ class Scene:
             shutil.rmtree(folder, ignore_errors=True)
         (self.root / "upstream.lock").unlink(missing_ok=True)
 
-    def start(self, name: str) -> subprocess.Popen[bytes]:
+    def start(self, name: str, **crash: str) -> subprocess.Popen[bytes]:
         shutil.rmtree(self.root / "out", ignore_errors=True)
+        hooked = {"PYTHONPATH": f"{self.folder / 'hook'}:{self.env['PYTHONPATH']}"} | crash
         return subprocess.Popen(
             [sys.executable, "-m", "patchwright", *self.commands[name]], cwd=self.root,
-            env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, process_group=0,
+            env=self.env | (hooked if crash else {}), stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, process_group=0,
         )  # fmt: skip
 
-    def run(self, name: str) -> Answer:
-        """Run a command to its end; RuntimeError where it does not end in a minute."""
-        process = self.start(name)
+    def run(self, name: str, **crash: str) -> Answer:
+        """Run a command to its end; RuntimeError where it does not end in two minutes."""
+        process = self.start(name, **crash)
         try:
-            out, err = process.communicate(timeout=60)
+            out, err = process.communicate(timeout=120)
         except subprocess.TimeoutExpired:
             process.kill()
             raise RuntimeError(f"{name} waits for ever") from None
@@ -147,35 +174,44 @@ class Scene:
                 if cold:
                     self.clear()
                 start = time.monotonic()
-                answers.append(self.run(name))
+                report = self.folder / "steps"
+                answers.append(self.run(name, CRASH_AT="0", CRASH_REPORT=str(report)))
                 self.seconds[name, cold] = time.monotonic() - start
+                self.steps[name, cold] = int(report.read_text())
             if answers[0] != answers[1] or answers[0].code:
                 raise RuntimeError(f"{name} is not the same twice: {answers}")
             self.expected[name] = answers[0]
 
-    def kill(self, name: str, way: str, after: float) -> bool:
-        """Start a command and kill it ``after`` seconds; False where it had ended by then."""
-        process = self.start(name)
-        try:
-            process.communicate(timeout=after)
-        except subprocess.TimeoutExpired:
-            if way == "alone":
-                process.kill()
-            elif way == "group":
-                os.killpg(process.pid, signal.SIGKILL)
-            else:
-                # Stopped first, so that nobody sees another one die.
-                found = {process.pid, *self.processes()}
-                for number in (signal.SIGSTOP, signal.SIGKILL):
-                    for pid in found:
-                        with contextlib.suppress(ProcessLookupError):
-                            os.kill(pid, number)
-            process.wait()
-            for stream in (process.stdout, process.stderr):
-                assert stream is not None
-                stream.close()
-            return True
-        return False
+    def kill(self, name: str, way: str, moment: float) -> bool:
+        """Start a command and kill it; False where it had ended by then.
+
+        ``moment`` is in seconds, or (an int) the number of a step.
+        """
+        if isinstance(moment, int):
+            process = self.start(name, CRASH_AT=str(moment))
+            stopped = os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+            assert stopped is not None
+            alive = stopped.si_code == os.CLD_STOPPED
+        else:
+            process = self.start(name)
+            time.sleep(moment)
+            alive = process.poll() is None
+        if alive and way == "alone":
+            process.kill()
+        elif alive and way == "group":
+            os.killpg(process.pid, signal.SIGKILL)
+        elif alive:
+            # Stopped first, so that nobody sees another one die.
+            found = {process.pid, *self.processes()}
+            for number in (signal.SIGSTOP, signal.SIGKILL):
+                for pid in found:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, number)
+        process.wait()
+        for stream in (process.stdout, process.stderr):
+            assert stream is not None
+            stream.close()
+        return alive
 
     def processes(self) -> dict[int, str]:
         """Return the processes that belong to this scene, and their command lines."""
@@ -253,16 +289,27 @@ def crash(
     """Kill ``kills`` commands in a scene below ``folder`` and report."""
     scene, chance, report = Scene(folder), random.Random(seed), Report()
     scene.learn()
-    say(", ".join(f"{n}{' cold' * c} {s:.2f} s" for (n, c), s in scene.seconds.items()))
+    say(
+        ", ".join(
+            f"{n}{' cold' * c} {s:.2f} s, {scene.steps[n, c]} steps"
+            for (n, c), s in scene.seconds.items()
+        )
+    )
     while report.kills < kills:
         name = chance.choice(("lock", "lock", "verify", "verify", "apply", "installed", "status"))
         cold = chance.random() < 0.6
         way = WAYS[report.kills % len(WAYS)]
         if cold:
             scene.clear()
-        after = chance.uniform(0, scene.seconds[name, cold])
-        where = f"kill {report.kills + 1}: {name}{' cold' * cold}, {way}, after {after:.3f} s"
-        if not scene.kill(name, way, after):
+        moment: float
+        if chance.random() < 0.5:
+            moment = chance.randint(1, scene.steps[name, cold])
+            when = f"at step {moment}"
+        else:
+            moment = chance.uniform(0, scene.seconds[name, cold])
+            when = f"after {moment:.3f} s"
+        where = f"kill {report.kills + 1}: {name}{' cold' * cold}, {way}, {when}"
+        if not scene.kill(name, way, moment):
             report.too_late += 1
             continue
         report.kills += 1
@@ -301,7 +348,7 @@ def _project(folder: Path) -> TinyProject:
         ["git", "reset", "--quiet", "--hard", "HEAD^"], cwd=project.git["tiny"], check=True
     )
     project.add_patch(1, {"tiny/gate.py": "MAJORS = [9, 10, 12]\n"}, fields=_smoke(1))
-    project.add_patch(2, {"tiny/data.bin": b"\0" * 3000}, fields=_smoke(2))
+    project.add_patch(2, {"tiny/data.bin": b"\0" * 3000})
     edited = LINES.replace("line 3 = 3\n", "line 3 = three\n")
     project.add_patch(3, {"tiny/lines.py": edited}, fields=_smoke(3))
     project.add_upstream("other", {"other/__init__.py": "A = 1\n", "README": "not installed\n"})
@@ -310,14 +357,9 @@ def _project(folder: Path) -> TinyProject:
         del config[key]
     config |= {"source": "git", "path": str(project.git["other"]), "revision": "main"}
     project.write_config()
-    for number, (upstream, path_in_tree, wanted) in {
-        1: ("tiny", "tiny/gate.py", b"12"), 2: ("tiny", "tiny/data.bin", b"\0" * 3000),
-        3: ("tiny", "tiny/lines.py", b"three"),
-    }.items():  # fmt: skip
-        project.add_smoke(
-            f"test_{number:04d}.py",
-            SMOKE.format(upstream=upstream, path=path_in_tree, wanted=wanted),
-        )
+    for number, path, wanted in ((1, "tiny/gate.py", b"12"), (3, "tiny/lines.py", b"three")):
+        text = SMOKE.format(upstream="tiny", path=path, wanted=wanted)
+        project.add_smoke(f"test_{number:04d}.py", text)
     return project
 
 

@@ -165,17 +165,18 @@ def test_a_slot_in_use_is_kept(project: TinyProject, cache: Path) -> None:
 def test_an_object_that_is_being_compiled_is_left_alone(cache: Path) -> None:
     objects = ObjectCache(cache / "objects")
     objects.get(OLD, lambda: b"old")
-    half = cache / "objects" / "ab" / f"{KEY}x7f2"
-    half.parent.mkdir()
-    half.write_bytes(b"half")
-    code = "from filelock import FileLock\nlock = FileLock(sys.argv[1])\nlock.acquire()"
-    with other_process(code, cache / "objects" / "ab" / f"{KEY}.lock"):
+    code = (
+        "from patchwright.smoke.objects import ObjectCache\n"
+        "def make():\n    print('ready', flush=True)\n    sys.stdin.read()\n    return b'new'\n"
+        "ObjectCache(Path(sys.argv[1])).get(sys.argv[2], make)"
+    )
+    with other_process(code, cache / "objects", Path(KEY)):
         done = prune(cache, older_than=0)
-        assert [k.why for k in done.kept] == ["in use by a running process"]
-        assert half.exists()
-    # Killed: what it left goes, whatever its age.
-    assert prune(cache, older_than=1000).size == 4
-    assert not half.exists()
+        assert [(k.kind, k.why) for k in done.kept] == [
+            ("compiled objects", "in use by a running process")
+        ]
+        assert [r.count for r in done.removed] == [1]
+    assert objects.get(KEY, lambda: b"again") == b"new"
 
 
 def test_a_fresh_verify_is_not_broken_by_pruning_at_any_time(
@@ -203,7 +204,9 @@ def test_leftovers_of_killed_runs_go_without_any_age(project: TinyProject, cache
     left = [
         cache / "objects.git" / "objects" / "pack" / "tmp_pack_x1",
         cache / "objects.git" / "objects" / "ab" / "tmp_obj_x1",
-        cache / "tmp" / ("a" * 40) / "tiny" / "a.py",
+        cache / "tmp" / "patchwright-x1" / "site" / "a.py",
+        cache / "objects" / "ab" / f".{KEY}.x1.new",
+        cache / "objects.git.new" / "HEAD",
         cache / "archives" / ("b" * 64) / "tiny.tar.gz.part",
         cache / "pristine" / ".x.json.abc.new",
         cache / "slots" / "0" / "run" / "tmp" / "x",
@@ -224,7 +227,7 @@ def test_leftovers_of_killed_runs_go_without_any_age(project: TinyProject, cache
 def test_what_is_not_ours_is_never_removed(tmp_path: Path) -> None:
     home = tmp_path / "home"
     mine = [
-        "tmp/notes.txt", "git/project.git/HEAD", "objects/ab/mine", "slots/0/mine",
+        "tmp/notes.txt", "tmp/x/y", "git/project.git/HEAD", "objects/ab/mine", "slots/0/mine",
         "archives/photos/1.part", "pristine/x.json", "slots/old/lock", "objects/x",
     ]  # fmt: skip
     for name in mine:

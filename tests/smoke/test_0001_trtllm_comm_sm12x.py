@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import importlib
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 from packaging.version import Version
 
 from patchwright.smoke.decisions import CAPABILITIES, Expression, FunctionGate
-from patchwright.smoke.outcomes import Blocked, UpstreamRefused
+from patchwright.smoke.outcomes import UpstreamRefused
 
 GENERATOR = "flashinfer/jit/comm.py::gen_trtllm_comm_module"
 FUSION = "trtllm_allreduce_fusion.cu"
@@ -24,25 +23,6 @@ template __global__ void allreduce_fusion_kernel_oneshot_lamport<
     AllReduceFusionParams<__nv_bfloat16>);
 }
 """
-
-
-def needs(module: str) -> Any:
-    """Import a module of the environment under test; Blocked where it cannot be."""
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise Blocked(f"needs {error.name or module} in the environment") from error
-
-
-@pytest.fixture
-def device() -> Any:
-    """The device under test; Blocked without one of SM12x."""
-    torch = needs("torch")
-    found = torch.cuda.get_device_capability() if torch.cuda.is_available() else None
-    if found is None or found[0] != 12:
-        name = "none" if found is None else f"sm_{found[0]}{found[1]}"
-        raise Blocked(f"needs one sm_120 or sm_121 device; found {name}")
-    return torch.device("cuda")
 
 
 def gencode(arch: str) -> str:
@@ -147,15 +127,82 @@ def test_the_fusion_kernel_keeps_its_body_on_sm12x(
         )
 
 
-@pytest.mark.tier("gpu")
-def test_the_module_runs_on_the_device(device: Any) -> None:
-    torch, comm = needs("torch"), needs("flashinfer.jit.comm")
-    try:
-        module = comm.gen_trtllm_comm_module().build_and_load()
-    except RuntimeError as error:
-        pytest.fail(str(error))
-    buffer = torch.zeros(4096, dtype=torch.float16, device=device)
-    module.trtllm_lamport_initialize(buffer.data_ptr(), buffer.numel(), torch.float16)
-    torch.cuda.synchronize()
+def build(side: Any) -> None:
+    """Build and load the module for the device; what its generator raises is its refusal."""
+    from flashinfer.jit.comm import gen_trtllm_comm_module
+
+    with side.upstream_may_refuse():
+        spec = gen_trtllm_comm_module()
+    spec.build_and_load()
+
+
+def initialize(side: Any) -> None:
+    from flashinfer import comm
+
+    build(side)
+    buffer = side.poisoned(4096, dtype="float16")
+    comm.trtllm_lamport_initialize(buffer.data_ptr(), buffer.numel(), side.torch.float16)
+    side.wait()
     # Negative zero, bit for bit: the mark of a slot that nobody has written yet.
-    assert bool((buffer.view(torch.int16) == -0x8000).all())
+    assert bool((buffer.view(side.torch.int16) == -0x8000).all()), "not all is negative zero"
+
+
+@pytest.mark.tier("gpu")
+def test_the_module_runs_on_the_device(on_device: Any) -> None:
+    on_device(initialize, build)
+
+
+def reference(side: Any, parts: list[Any], residual: Any, weight: Any) -> tuple[Any, Any]:
+    """Return sum and normed sum in float32."""
+    total = sum(part.float() for part in parts) + residual.float()
+    scale = side.torch.rsqrt(total.pow(2).mean(-1, keepdim=True) + 1e-6)
+    return total, total * scale * weight.float()
+
+
+def fused_allreduce(side: Any, hidden: int, tokens: list[int]) -> None:
+    """Compare the fusion that sglang calls, with the workspace that it makes, with float32."""
+    from flashinfer import comm
+
+    build(side)
+    _, workspace = comm.trtllm_create_ipc_workspace_for_all_reduce_fusion(
+        side.rank, side.ranks, max(tokens), hidden
+    )
+    weight = 1 + side.random(hidden) / 8
+    for count in tokens:
+        parts = [side.random(count, hidden) for _ in range(side.ranks)]
+        residual = side.random(count, hidden)
+        total, out = side.poisoned(count, hidden), side.poisoned(count, hidden)
+        side.barrier()
+        comm.trtllm_allreduce_fusion(
+            allreduce_in=parts[side.rank], world_size=side.ranks, world_rank=side.rank,
+            token_num=count, hidden_dim=hidden, workspace_ptrs=workspace, launch_with_pdl=True,
+            trigger_completion_at_end=False, fp32_acc=False,
+            pattern_code=comm.AllReduceFusionPattern.kARResidualRMSNorm, use_oneshot=None,
+            allreduce_out=None, residual_in=residual, residual_out=total, norm_out=out,
+            quant_out=None, scale_out=None, rms_gamma=weight, rms_eps=1e-6, scale_factor=None,
+            layout_code=None,
+        )  # fmt: skip
+        side.wait()
+        wanted_total, wanted = reference(side, parts, residual, weight)
+        where = f"{count} tokens of {hidden}"
+        side.close(total, wanted_total, rtol=0.02, atol=0.05, what=f"the sum, {where}")
+        side.close(out, wanted, rtol=0.02, atol=0.05, what=f"the norm, {where}")
+
+
+@pytest.mark.tier("gpu")
+@pytest.mark.parametrize("hidden", [4096, 7168])
+def test_two_ranks_on_one_device_match_the_reference(ranks: Any, hidden: int) -> None:
+    ranks(
+        2, fused_allreduce, build, reference,
+        share_device=True, hidden=hidden, tokens=[1, 8, 16, 64, 128],
+    )  # fmt: skip
+
+
+@pytest.mark.tier("multi-gpu")
+def test_a_rank_per_device_matches_the_reference(machine: Any, ranks: Any) -> None:
+    for count in (2, 4, 8):
+        if count <= len(machine.devices):
+            ranks(
+                count, fused_allreduce, build, reference,
+                hidden=7168, tokens=[1, 8, 16, 64, 128],
+            )  # fmt: skip

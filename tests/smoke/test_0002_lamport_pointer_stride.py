@@ -17,7 +17,7 @@ from patchwright.smoke.cexpressions import (
     stores,
     subscripts,
 )
-from patchwright.smoke.outcomes import SmokeError
+from patchwright.smoke.outcomes import Blocked, SmokeError
 
 SOURCE = "csrc/trtllm_allreduce.cu"
 HEADER = "include/flashinfer/comm/trtllm_allreduce.cuh"
@@ -94,3 +94,77 @@ def test_the_other_pointers_are_packed_as_before(
     after = packed(tree, array, ranks)
     assert after == packed(baseline, array, ranks)
     assert sorted(after) == list(range(ranks))
+
+
+def build(side: Any) -> None:
+    """Build and load the module for the device; what its generator raises is its refusal."""
+    from flashinfer.jit.comm import gen_trtllm_comm_module
+
+    with side.upstream_may_refuse():
+        spec = gen_trtllm_comm_module()
+    spec.build_and_load()
+
+
+def reference(side: Any, parts: list[Any], residual: Any, weight: Any) -> tuple[Any, Any]:
+    """Return sum and normed sum in float32."""
+    total = sum(part.float() for part in parts) + residual.float()
+    scale = side.torch.rsqrt(total.pow(2).mean(-1, keepdim=True) + 1e-6)
+    return total, total * scale * weight.float()
+
+
+def custom_allreduce(side: Any, hidden: int, tokens: list[int]) -> None:
+    """Compare the lamport kernel, twice around its three buffers, with float32."""
+    import torch
+    from flashinfer import comm
+
+    build(side)
+    weight = 1 + side.random(hidden) / 8
+    for count in tokens:
+        handles = comm.trtllm_create_ipc_workspace_for_all_reduce(side.rank, side.ranks, 16, hidden)
+        buffers = [torch.tensor(pointers, dtype=torch.int64) for pointers in handles]
+        for flag in range(1, 7):
+            parts = [side.random(count, hidden) for _ in range(side.ranks)]
+            residual = side.random(count, hidden)
+            out, total = side.poisoned(count, hidden), side.poisoned(count, hidden)
+            side.barrier()
+            comm.trtllm_custom_all_reduce(
+                inp=parts[side.rank], out=out, tp_size=side.ranks, tp_rank=side.rank,
+                token_num=count, fusion_op_code=comm.AllReduceFusionOp.RESIDUAL_RMS_NORM,
+                strategy_code=comm.AllReduceStrategyType.ONESHOT, config_code=0,
+                launch_with_pdl=True, flag_value=flag, peer_comm_buffer_ptrs=buffers[0],
+                peer_barrier_ptrs_in=buffers[2], peer_barrier_ptrs_out=buffers[3], bias=None,
+                residual=residual, weight=weight, weight_pre_residual_norm=None, eps=1e-6,
+                intermediate_buffer=total, lamport_peer_comm_buffer_ptrs_0=buffers[4],
+                lamport_peer_comm_buffer_ptrs_1=buffers[5],
+                lamport_peer_comm_buffer_ptrs_2=buffers[6],
+            )  # fmt: skip
+            side.wait()
+            wanted_total, wanted = reference(side, parts, residual, weight)
+            where = f"{count} tokens of {hidden}, call {flag}"
+            side.close(total, wanted_total, rtol=0.02, atol=0.05, what=f"the sum, {where}")
+            side.close(out, wanted, rtol=0.02, atol=0.05, what=f"the norm, {where}")
+
+
+@pytest.fixture
+def bodied(device: Any) -> None:
+    """Blocked on SM12x, where the kernel that reads the pointers is empty before 0003."""
+    if device.capability[0] == 12:
+        raise Blocked(
+            "needs an sm_90 or sm_100 device: on SM12x the lamport kernel is empty before "
+            "0003, whose test covers both"
+        )
+
+
+@pytest.mark.tier("gpu")
+@pytest.mark.parametrize("hidden", [4096, 7168])
+def test_two_ranks_on_one_device_match_the_reference(bodied: None, ranks: Any, hidden: int) -> None:
+    ranks(
+        2, custom_allreduce, build, reference, share_device=True, hidden=hidden, tokens=[1, 8, 16]
+    )
+
+
+@pytest.mark.tier("multi-gpu")
+def test_a_rank_per_device_matches_the_reference(bodied: None, machine: Any, ranks: Any) -> None:
+    for count in (2, 4, 8):
+        if count <= len(machine.devices):
+            ranks(count, custom_allreduce, build, reference, hidden=7168, tokens=[1, 8, 16])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import time
 from itertools import product
 from typing import Any
 
@@ -17,7 +15,6 @@ from patchwright.smoke.cexpressions import (
     stores,
     subscripts,
 )
-from patchwright.smoke.outcomes import Blocked
 
 GENERATOR = "flashinfer/jit/comm.py::gen_trtllm_comm_module"
 SOURCE = "trtllm_allreduce.cu"
@@ -26,27 +23,6 @@ HEADER = "include/flashinfer/comm/trtllm_allreduce.cuh"
 # A kernel below this part of its reference has lost its body: an empty one is 256 bytes,
 # the smallest that kept its body was seen at 0.8.
 HOLLOW = 0.25
-# Upstream's codes: AllReduceFusionOp and AllReduceStrategyType.
-RESIDUAL_RMS_NORM, ONESHOT = 1, 4
-
-
-def needs(module: str) -> Any:
-    """Import a module of the environment under test; Blocked where it cannot be."""
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise Blocked(f"needs {error.name or module} in the environment") from error
-
-
-@pytest.fixture
-def device() -> Any:
-    """The device under test; Blocked without one of SM12x."""
-    torch = needs("torch")
-    found = torch.cuda.get_device_capability() if torch.cuda.is_available() else None
-    if found is None or found[0] != 12:
-        name = "none" if found is None else f"sm_{found[0]}{found[1]}"
-        raise Blocked(f"needs one sm_120 or sm_121 device; found {name}")
-    return torch.device("cuda")
 
 
 def between(sizes: list[int]) -> str:
@@ -127,55 +103,65 @@ def test_no_kernel_is_hollow_on_sm12x(jit_spec: Any, preprocess: Any, kernels_of
     )
 
 
+def build(side: Any) -> None:
+    """Build and load the module for the device; what its generator raises is its refusal."""
+    from flashinfer.jit.comm import gen_trtllm_comm_module
+
+    with side.upstream_may_refuse():
+        spec = gen_trtllm_comm_module()
+    spec.build_and_load()
+
+
+def reference(side: Any, parts: list[Any], residual: Any, weight: Any) -> tuple[Any, Any]:
+    """Return sum and normed sum in float32."""
+    total = sum(part.float() for part in parts) + residual.float()
+    scale = side.torch.rsqrt(total.pow(2).mean(-1, keepdim=True) + 1e-6)
+    return total, total * scale * weight.float()
+
+
+def custom_allreduce(side: Any, hidden: int, tokens: list[int]) -> None:
+    """Compare the lamport kernel, twice around its three buffers, with float32."""
+    import torch
+    from flashinfer import comm
+
+    build(side)
+    weight = 1 + side.random(hidden) / 8
+    for count in tokens:
+        handles = comm.trtllm_create_ipc_workspace_for_all_reduce(side.rank, side.ranks, 16, hidden)
+        buffers = [torch.tensor(pointers, dtype=torch.int64) for pointers in handles]
+        for flag in range(1, 7):
+            parts = [side.random(count, hidden) for _ in range(side.ranks)]
+            residual = side.random(count, hidden)
+            out, total = side.poisoned(count, hidden), side.poisoned(count, hidden)
+            side.barrier()
+            comm.trtllm_custom_all_reduce(
+                inp=parts[side.rank], out=out, tp_size=side.ranks, tp_rank=side.rank,
+                token_num=count, fusion_op_code=comm.AllReduceFusionOp.RESIDUAL_RMS_NORM,
+                strategy_code=comm.AllReduceStrategyType.ONESHOT, config_code=0,
+                launch_with_pdl=True, flag_value=flag, peer_comm_buffer_ptrs=buffers[0],
+                peer_barrier_ptrs_in=buffers[2], peer_barrier_ptrs_out=buffers[3], bias=None,
+                residual=residual, weight=weight, weight_pre_residual_norm=None, eps=1e-6,
+                intermediate_buffer=total, lamport_peer_comm_buffer_ptrs_0=buffers[4],
+                lamport_peer_comm_buffer_ptrs_1=buffers[5],
+                lamport_peer_comm_buffer_ptrs_2=buffers[6],
+            )  # fmt: skip
+            side.wait()
+            wanted_total, wanted = reference(side, parts, residual, weight)
+            where = f"{count} tokens of {hidden}, call {flag}"
+            side.close(total, wanted_total, rtol=0.02, atol=0.05, what=f"the sum, {where}")
+            side.close(out, wanted, rtol=0.02, atol=0.05, what=f"the norm, {where}")
+
+
 @pytest.mark.tier("gpu")
-@pytest.mark.parametrize("tokens", [1, 8, 16])
-def test_two_ranks_on_one_device_match_the_reference(device: Any, tokens: int) -> None:
-    """Each rank is a stream of its own: a pointer to a peer's buffer is one of this device."""
-    torch, comm = needs("torch"), needs("flashinfer.jit.comm")
-    try:
-        module = comm.gen_trtllm_comm_module().build_and_load()
-    except RuntimeError as error:
-        pytest.fail(str(error))
-    hidden, ranks = 4096, range(2)
-
-    def random(*shape: int) -> Any:
-        return torch.randn(shape, dtype=torch.bfloat16, device=device)
-
-    # A slot per sender in each of three buffers, negative zero where nobody has written.
-    buffers = [
-        [torch.full((2 * tokens * hidden,), -0.0, dtype=torch.bfloat16, device=device)
-         for _ in ranks] for _ in range(3)
-    ]  # fmt: skip
-    pointers = [torch.tensor([own.data_ptr() for own in buffer]) for buffer in buffers]
-    unused = torch.zeros(2, dtype=torch.int64)
-    residual, weight = random(tokens, hidden), random(hidden)
-    streams = [torch.cuda.Stream() for _ in ranks]
-    for flag in range(1, 7):  # Twice around the three buffers.
-        inputs = [random(tokens, hidden) for _ in ranks]
-        sums, norms = ([torch.zeros_like(residual) for _ in ranks] for _ in range(2))
-        torch.cuda.synchronize()
-        for rank in ranks:
-            with torch.cuda.stream(streams[rank]):
-                module.trtllm_custom_all_reduce(
-                    inputs[rank], norms[rank], 2, rank, tokens, RESIDUAL_RMS_NORM, ONESHOT, 0,
-                    False, flag, unused, unused, unused, None, residual, weight, None, 1e-6,
-                    sums[rank], *pointers,
-                )  # fmt: skip
-        finish(streams)
-        wanted = sum(part.float() for part in (*inputs, residual))
-        scale = torch.rsqrt(wanted.pow(2).mean(-1, keepdim=True) + 1e-6)
-        for rank in ranks:
-            assert torch.allclose(sums[rank].float(), wanted, rtol=0.02, atol=0.05)
-            normed = wanted * scale * weight.float()
-            assert torch.allclose(norms[rank].float(), normed, rtol=0.02, atol=0.05)
+@pytest.mark.parametrize("hidden", [4096, 7168])
+def test_two_ranks_on_one_device_match_the_reference(ranks: Any, hidden: int) -> None:
+    ranks(
+        2, custom_allreduce, build, reference, share_device=True, hidden=hidden, tokens=[1, 8, 16]
+    )
 
 
-def finish(streams: Any) -> None:
-    """Wait for both ranks; a rank that waits for ever is a failure, not a hang."""
-    deadline = time.monotonic() + 30
-    try:
-        while not all(stream.query() for stream in streams):
-            assert time.monotonic() < deadline, "a rank still waits for what its peer sent"
-            time.sleep(0.01)
-    except RuntimeError as error:
-        pytest.fail(f"a kernel died: {error}")
+@pytest.mark.tier("multi-gpu")
+def test_a_rank_per_device_matches_the_reference(machine: Any, ranks: Any) -> None:
+    for count in (2, 4, 8):
+        if count <= len(machine.devices):
+            ranks(count, custom_allreduce, build, reference, hidden=7168, tokens=[1, 8, 16])

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import importlib
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from patchwright.smoke.decisions import CAPABILITIES, FunctionGate
-from patchwright.smoke.outcomes import Blocked
+from patchwright.smoke.outcomes import UpstreamRefused
 
 GATE = FunctionGate(
     "sglang", "python/sglang/srt/layers/communicator.py", "apply_flashinfer_allreduce_fusion"
 )
 FUSION = "python/sglang/srt/layers/flashinfer_comm_fusion.py"
 SM12X = ("12.0", "12.1")
+SM12X_OPEN = [(capability, True) for capability in SM12X]
+# What sglang imports and a light environment may lack; none of it decides the gate.
+ABSENT = ("triton", "sgl_kernel", "torchvision", "compressed_tensors", "gguf")
 
 
 @pytest.fixture
@@ -40,25 +42,6 @@ def accepts(decision_table: Any) -> Any:
         return found
 
     return table
-
-
-def needs(module: str) -> Any:
-    """Import a module of the environment under test; Blocked where it cannot be."""
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise Blocked(f"needs {error.name or module} in the environment") from error
-
-
-@pytest.fixture
-def device() -> Any:
-    """The device under test; Blocked without one of SM12x."""
-    torch = needs("torch")
-    found = torch.cuda.get_device_capability() if torch.cuda.is_available() else None
-    if found is None or found[0] != 12:
-        name = "none" if found is None else f"sm_{found[0]}{found[1]}"
-        raise Blocked(f"needs one sm_120 or sm_121 device; found {name}")
-    return torch.device("cuda")
 
 
 def sm12x(table: dict[str, object]) -> dict[str, object]:
@@ -106,14 +89,60 @@ def test_what_the_gate_accepts_is_built(accepts: Any, route: Any, jit_spec: Any)
             assert spec.dropped == (), f"{found.describe()}\nleaves out {spec.dropped}"
 
 
-@pytest.mark.tier("gpu")
-def test_the_gate_opens_on_the_device(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    communicator, comm = needs("sglang.srt.layers.communicator"), needs("flashinfer.jit.comm")
+def open_the_gate() -> dict[str, Any]:
+    """What the real gate answers in a server with the flag, and what stands behind it."""
+    from types import SimpleNamespace
+
+    from flashinfer.jit.comm import gen_trtllm_comm_module
+    from sglang.srt.layers import communicator
+
     flag = SimpleNamespace(enable_flashinfer_allreduce_fusion=True)
-    monkeypatch.setattr(communicator, "get_global_server_args", lambda: flag)
-    monkeypatch.setattr(communicator, "is_dp_attention_enabled", lambda: False)
-    assert communicator.apply_flashinfer_allreduce_fusion(128) is True
-    try:
-        comm.gen_trtllm_comm_module()
-    except RuntimeError as error:
-        pytest.fail(f"the gate is open, but flashinfer refuses: {error}")
+    communicator.get_global_server_args = lambda: flag
+    communicator.is_dp_attention_enabled = lambda: False
+    found: dict[str, Any] = {"accepts": communicator.apply_flashinfer_allreduce_fusion(128)}
+    if found["accepts"]:
+        try:
+            flags = gen_trtllm_comm_module().extra_cuda_cflags
+            found["gencode"] = [flag for flag in flags if "gencode" in flag]
+        except RuntimeError as error:
+            found["refused"] = str(error)
+    return found
+
+
+@pytest.mark.tier("import")
+@pytest.mark.parametrize(("capability", "accepted"), [("8.9", False), ("9.0", True), *SM12X_OPEN])
+def test_the_real_gate_decides_by_capability(
+    imported: Any, capability: str, accepted: bool
+) -> None:
+    found = imported(
+        open_the_gate, capability=capability, stubs=ABSENT,
+        env={"FLASHINFER_CUDA_ARCH_LIST": f"{capability}a"},
+    )  # fmt: skip
+    assert bool(found["accepts"]) is accepted
+    if accepted:
+        if "refused" in found:
+            raise UpstreamRefused(found["refused"])
+        number = capability.replace(".", "")
+        assert found["gencode"] == [f"-gencode=arch=compute_{number}a,code=sm_{number}a"]
+
+
+def ask_the_gate(side: Any) -> bool:
+    """What the real gate answers on this device, and whether what it leads to is built."""
+    from types import SimpleNamespace
+
+    from flashinfer.jit.comm import gen_trtllm_comm_module
+    from sglang.srt.layers import communicator
+
+    flag = SimpleNamespace(enable_flashinfer_allreduce_fusion=True)
+    communicator.get_global_server_args = lambda: flag
+    communicator.is_dp_attention_enabled = lambda: False
+    accepts = bool(communicator.apply_flashinfer_allreduce_fusion(128))
+    if accepts:
+        with side.upstream_may_refuse():
+            gen_trtllm_comm_module()
+    return accepts
+
+
+@pytest.mark.tier("gpu")
+def test_the_gate_answers_for_the_device(device: Any, on_device: Any) -> None:
+    assert on_device(ask_the_gate) is (device.capability[0] in (9, 10, 12))

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from patchwright.smoke.decisions import CAPABILITIES, ConditionGate, FunctionGate
+from patchwright.smoke.outcomes import Blocked
 
 DEFAULT = ConditionGate(
     "sglang",
@@ -27,6 +30,9 @@ SM12X = ("12.0", "12.1")
 OTHERS = tuple(capability for capability in CAPABILITIES if capability not in SM12X)
 ON = dict.fromkeys(SM12X, True)
 OFF = dict.fromkeys(SM12X, False)
+# What sglang imports and a light environment may lack; none of it decides the default.
+ABSENT = ("triton", "sgl_kernel", "torchvision", "compressed_tensors", "gguf")
+MEMORY = {"sglang.srt.utils.common.get_nvgpu_memory_capacity": 97887.0}  # MiB
 
 
 @pytest.fixture
@@ -158,3 +164,84 @@ def test_what_is_switched_on_has_an_effect(
     for found in route("sglang", FUSION, "flashinfer_allreduce_residual_rmsnorm"):
         for capability in SM12X:
             assert jit_spec(found.entry, arch=f"{capability}a").dropped == ()
+
+
+def prepare(arguments: list[str]) -> bool:
+    """Parse a command line as sglang does, and return whether the fusion is switched on."""
+    from sglang.srt.server_args import prepare_server_args
+
+    return bool(prepare_server_args(arguments).enable_flashinfer_allreduce_fusion)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> list[str]:
+    """The command line of a server for a tiny model."""
+    config = {
+        "architectures": [MODEL], "model_type": "qwen3_moe", "vocab_size": 256,
+        "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "head_dim": 16,
+        "num_key_value_heads": 2, "intermediate_size": 128, "moe_intermediate_size": 32,
+        "num_experts": 4, "num_experts_per_tok": 2, "torch_dtype": "bfloat16",
+    }  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    text = f"--tp 2 --device cuda --load-format dummy --skip-tokenizer-init --model-path {tmp_path}"
+    return text.split()
+
+
+@pytest.fixture
+def prepared(imported: Any, server: list[str]) -> Callable[..., bool]:
+    """Whether the real ``prepare_server_args`` switches the fusion on, by what is simulated."""
+
+    def ask(capability: str, *, request: str | None = None, peers: bool = True) -> bool:
+        found: bool = imported(
+            prepare, arguments=server, capability=capability, peers=peers, stubs=ABSENT,
+            answers=MEMORY, env={} if request is None else {REQUEST: request},
+        )  # fmt: skip
+        return found
+
+    return ask
+
+
+@pytest.mark.tier("import")
+@pytest.mark.parametrize("capability", SM12X)
+def test_the_real_server_switches_it_on_on_request(prepared: Any, capability: str) -> None:
+    assert prepared(capability, request="1")
+
+
+@pytest.mark.tier("import")
+def test_the_real_server_needs_the_request_and_peer_access(prepared: Any) -> None:
+    assert not prepared("12.0")
+    assert not prepared("12.0", request="1", peers=False)
+
+
+@pytest.mark.tier("import")
+@pytest.mark.parametrize(("capability", "default"), [("8.9", False), ("9.0", True), ("10.0", True)])
+def test_the_real_server_decides_as_before_elsewhere(
+    prepared: Any, capability: str, default: bool
+) -> None:
+    assert prepared(capability, request="1", peers=False) is default
+
+
+def prepare_here(side: Any, arguments: list[str], request: str) -> list[bool]:
+    """Return whether the fusion is switched on here, and whether the devices are peers."""
+    import itertools
+    import os
+
+    os.environ[request] = "1"
+    from sglang.srt.server_args import prepare_server_args
+
+    enabled = prepare_server_args(arguments).enable_flashinfer_allreduce_fusion
+    pairs = itertools.permutations(range(side.torch.cuda.device_count()), 2)
+    return [bool(enabled), all(side.torch.cuda.can_device_access_peer(*pair) for pair in pairs)]
+
+
+@pytest.mark.tier("multi-gpu")
+def test_the_machines_own_peer_access_decides(
+    device: Any, on_device: Any, server: list[str]
+) -> None:
+    enabled, peers = on_device(prepare_here, arguments=server, request=REQUEST)
+    major = device.capability[0]
+    if major == 12 and not peers:
+        # Off with the patch and off without it: nothing to tell the two apart.
+        assert not enabled
+        raise Blocked("needs peer access between the devices")
+    assert enabled is (major in (9, 10, 12))

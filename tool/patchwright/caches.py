@@ -22,16 +22,14 @@ from pathlib import Path
 from patchwright.files import leftovers, lock_folder
 
 DAY = 86400.0  # seconds
-_IN_USE = "in use by a running process"
 _STORE = "objects.git"
 _PRUNED = ".objects.git.pruned"
 _APPLIED = "applied.sqlite"
 _OTHERS = ("pristine", "archives", "git", _APPLIED, "slots", "objects", "tmp")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _MIRROR = re.compile(r"[0-9a-f]{32}\.git")
-_TEMPORARY = re.compile(r"[0-9a-f]{40}|patchwright-\w+")
 _PRISTINE = re.compile(r"[0-9a-f]{40}\.(json|lock)")
-_OBJECT = re.compile(r"\.?([0-9a-f]{64})(.*)")
+_OBJECT = re.compile(r"([0-9a-f]{64})(\.lock)?")
 # What git leaves when it is killed while it writes (index-pack, fetch).
 _GIT_LEFTOVERS = (
     "objects/pack/tmp_*", "objects/pack/.tmp-*", "objects/[0-9a-f][0-9a-f]/tmp_obj_*",
@@ -150,7 +148,8 @@ class _Pruner:
     def _slots(self) -> None:
         for slot in _slots(self.cache / "slots"):
             used = _extent(slot)[1]
-            with self._lock(slot / "lock", "work-tree slots", slot) as got:
+            # The worker of a killed command holds the folder until it has left.
+            with self._lock("work-tree slots", slot, slot / "lock", slot) as got:
                 if not got:
                     continue
                 if self._stale(used):
@@ -170,17 +169,18 @@ class _Pruner:
             try:
                 stale = self._stale(entry.stat().st_mtime)
             except OSError:
-                stale = True  # nothing but what a killed compilation left
-            if not stale and {*paths} <= {entry, lock}:
+                stale = True  # nothing but the lock of a killed compilation
+            if not stale:
                 continue
-            with self._lock(lock, "compiled objects", entry) as got:
-                if not got:
-                    continue
-                gone = [p for p in paths if stale or p != entry]
-                count += entry in gone
-                size += self._delete("compiled objects", gone)
-        if count or size:
+            with self._lock("compiled objects", entry, lock) as got:
+                if got:
+                    count += entry in paths
+                    size += self._delete("compiled objects", paths)
+        if count:
             self.done.removed.append(Removed("compiled objects", folder, count, size))
+        for part in sorted(folder.glob("[0-9a-f][0-9a-f]")):
+            for left in leftovers(part):
+                self._remove("leftovers of killed runs", part, [left])
 
     # With the store to ourselves
 
@@ -188,31 +188,31 @@ class _Pruner:
     def _alone(self) -> Iterator[str]:
         """Keep others out of the store; yield why that cannot be, or an empty text."""
         store = self.cache / _STORE
-        with contextlib.ExitStack() as stack:
-            # Who makes a store holds this one; who uses it holds its folder.
-            why = stack.enter_context(_locked(self.cache / f"{_STORE}.lock"))
-            if not why and store.is_dir():
-                try:
-                    stack.callback(os.close, lock_folder(store, wait=False))
-                except OSError as error:
-                    why = _why(error)
+        # Who makes a store holds the lock, who uses it its folder, and a git that outlives
+        # the one who started it the folder of packs.
+        folders = (store, store / "objects" / "pack")
+        with _locked(self.cache / f"{_STORE}.lock", *folders) as why:
             yield why
 
     def _leftovers(self) -> None:
         store = self.cache / _STORE
         left = [path for name in _GIT_LEFTOVERS for path in store.glob(name)]
-        left += [p for p in self.cache.glob("tmp/*") if _TEMPORARY.fullmatch(p.name)]
         left += [
             p for p in self.cache.glob("archives/*/*.part") if _SHA256.fullmatch(p.parent.name)
         ]
         left += [*leftovers(self.cache / "pristine"), *self.cache.glob(_PRUNED)]
         left += self.cache.glob(f"{_STORE}.new")
         self._remove("leftovers of killed runs", self.cache, left)
+        for folder in sorted(self.cache.glob("tmp/patchwright-*")):
+            with _locked(None, folder) as why:
+                if not why:
+                    self._remove("leftovers of killed runs", folder, [folder])
 
     def _mirrors(self) -> None:
         for mirror in sorted((self.cache / "git").glob("*.git")):
             if _MIRROR.fullmatch(mirror.name):
-                with self._lock(mirror.with_suffix(".lock"), "git mirrors", mirror) as got:
+                lock = mirror.with_suffix(".lock")
+                with self._lock("git mirrors", mirror, lock, mirror) as got:
                     if got:
                         self._remove("git mirrors", mirror, [mirror], count=1)
 
@@ -263,8 +263,8 @@ class _Pruner:
         return self.everything or used < self.before
 
     @contextlib.contextmanager
-    def _lock(self, lock: Path, kind: str, path: Path) -> Iterator[bool]:
-        with _locked(lock) as why:
+    def _lock(self, kind: str, path: Path, lock: Path, *folders: Path) -> Iterator[bool]:
+        with _locked(lock, *folders) as why:
             if why:
                 self.done.kept.append(Kept(kind, path, why))
             yield not why
@@ -296,28 +296,29 @@ class _Pruner:
 
 
 @contextlib.contextmanager
-def _locked(path: Path) -> Iterator[str]:
-    """Take a lock as the rest of the tool does; yield why not, or an empty text."""
+def _locked(file: Path | None, *folders: Path) -> Iterator[str]:
+    """Take locks as the rest of the tool does, without waiting.
+
+    ``file`` is a lock file; of ``folders`` those that are there are locked themselves.
+    Yields why that cannot be, or an empty text.
+    """
     from filelock import FileLock, Timeout
 
-    lock = FileLock(path)
-    why = ""
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        why = _IN_USE
-    except OSError as error:
-        why = _why(error)
-    try:
+    with contextlib.ExitStack() as stack:
+        why = ""
+        try:
+            if file is not None:
+                lock = FileLock(file)
+                lock.acquire(timeout=0)
+                stack.callback(lock.release)
+            for folder in folders:
+                with contextlib.suppress(FileNotFoundError):
+                    stack.callback(os.close, lock_folder(folder, wait=False))
+        except (Timeout, BlockingIOError):
+            why = "in use by a running process"
+        except OSError as error:
+            why = f"it cannot be locked: {error.strerror}"
         yield why
-    finally:
-        lock.release()
-
-
-def _why(error: OSError) -> str:
-    if isinstance(error, BlockingIOError):
-        return _IN_USE
-    return f"it cannot be locked: {error.strerror}"
 
 
 def _slots(folder: Path) -> list[Path]:
@@ -338,7 +339,7 @@ def _objects(folder: Path) -> Iterator[Path]:
 
 
 def _by_key(folder: Path) -> dict[str, list[Path]]:
-    """Return the files of each compiled object: itself, its lock, unfinished ones."""
+    """Return the files of each compiled object: itself and its lock."""
     found: dict[str, list[Path]] = {}
     for path in sorted(folder.glob("[0-9a-f][0-9a-f]/*")):
         match = _OBJECT.fullmatch(path.name)

@@ -67,9 +67,12 @@ def _by_place(
 
 def _judged(question: Question, records: Mapping[Run, tuple[Origin, Record]]) -> Elsewhere | None:
     results = {
-        run: Result(record.outcome, record.reason, record.seconds, made=False)
+        run: Result(
+            record.outcome, record.reason, record.seconds, made=False,
+            device=record.inputs.environment.get("device", ""),
+        )
         for run, (_, record) in records.items()
-    }
+    }  # fmt: skip
     answer = judge(replace(question, settled=None), results)
     if answer.verdict not in _ORDER:
         return None

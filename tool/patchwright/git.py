@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Collection, Mapping
@@ -22,6 +23,9 @@ _SETTINGS = {
     "core.hooksPath": os.devnull,
     "core.symlinks": "true",
     "core.fsync": "all",
+    # Objects arrive as one pack, all at once: of loose ones a killed fetch leaves a commit
+    # without its files.
+    "fetch.unpackLimit": "1",
     "gc.auto": "0",
     "maintenance.auto": "false",
     "advice.detachedHead": "false",
@@ -39,6 +43,14 @@ _BARE = "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = true
 # In-tree .gitattributes must not decide what a checkout contains; info/attributes
 # has the highest precedence of all.
 _ATTRIBUTES = "* -text -eol -ident -filter -working-tree-encoding !merge !diff\n"
+
+
+MAKE_ROOM = "make room there, or set PATCHWRIGHT_CACHE to a folder on another disk"
+
+
+def disk_is_full(stderr: bytes) -> bool:
+    """Return whether that is why a program failed, by what it said in the C locale."""
+    return re.search(rb"No space left|[Oo]ut of diskspace|quota exceeded", stderr) is not None
 
 
 class Completed(NamedTuple):
@@ -148,5 +160,6 @@ class Git:
                 f"git {words} ended with status {done.returncode}: "
                 + done.stderr.decode("utf-8", "replace").strip(),
                 where=str(self.git_dir or ""),
+                next_step=MAKE_ROOM if disk_is_full(done.stderr) else "",
             )
         return Completed(done.returncode, done.stdout, done.stderr)

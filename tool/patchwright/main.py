@@ -6,6 +6,7 @@ This is the one place that turns an error into its text and its exit code:
 
 from __future__ import annotations
 
+import errno
 import importlib
 import io
 import os
@@ -29,6 +30,7 @@ _COMMANDS = {
     "status": "Print the series: how each patch applies, and what is verified.",
     "verify": "Show for each patch that it does what it says.",
 }
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _INTERRUPTED, _BROKEN_PIPE = 130, 141  # 128 + SIGINT, 128 + SIGPIPE
 
 
@@ -127,6 +129,14 @@ def _broke(error: Exception, argv: list[str]) -> int:
         f"patchwright {__version__}, Python {platform.python_version()}, {platform.platform()}\n"
         f"arguments: {argv}\n\n{''.join(traceback.format_exception(error))}"
     )
+    if isinstance(error, OSError) and error.errno in _NO_ROOM:
+        # Nobody's fault, and a log would not fit either.
+        _say(PatchwrightError(
+            str(error.strerror), where=str(error.filename or ""),
+            next_step="make room on the disks of the project, PATCHWRIGHT_CACHE and TMPDIR, and "
+            "run it again: what was there is untouched",
+        ))  # fmt: skip
+        return PatchwrightError.exit_code
     if isinstance(error, OSError) and error.strerror:
         what, where = error.strerror, str(error.filename or "")
     else:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import re
 import struct
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -28,7 +27,6 @@ from patchwright.packs import missing
 FILE, EXECUTABLE = b"100644", b"100755"
 SYMLINK, SUBMODULE, DIRECTORY = b"120000", b"160000", b"40000"
 EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
-_FULL = re.compile("No space left|File too large|[Rr]ead-only|[Qq]uota|Permission denied")
 _PACK_TYPES = {"commit": 1, "tree": 2, "blob": 3}
 # Trees are mostly hashes: compressing them costs more than it saves.
 _LEVELS = {"commit": 1, "tree": 0, "blob": 1}
@@ -98,9 +96,9 @@ class ObjectStore:
             with contextlib.suppress(OSError):
                 os.utime(path)  # when it was last used, for `cache list`
         except OSError as error:
-            raise _unwritable(error.strerror, Path(error.filename or path)) from error
-        os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
-        from git.db import GitDB
+            raise _unwritable(error, path) from error
+        # GitPython's object database; the package around it would start a git to import.
+        from gitdb.db import GitDB
 
         self._odb = GitDB(str(path / "objects"))
 
@@ -257,22 +255,18 @@ class ObjectStore:
         try:
             lock = lock_folder(self.path / "objects" / "pack", shared=True)
         except OSError as error:
-            raise _unwritable(error.strerror, self.path) from error
+            raise _unwritable(error, self.path) from error
         try:
             return self.git.run(*args, holds=(lock, *holds), **how)
-        except PatchwrightError as error:
-            if not os.access(self.path, os.W_OK) or _FULL.search(error.what):
-                raise _unwritable(error.what, self.path) from error
-            raise
         finally:
             os.close(lock)
             self._sweep()  # git leaves its temporary file where the disk is full
             self._odb.update_cache(force=True)
 
 
-def _unwritable(why: str | None, path: Path) -> PatchwrightError:
+def _unwritable(error: OSError, path: Path) -> PatchwrightError:
     return PatchwrightError(
-        f"the cache cannot be written: {why}", where=str(path),
+        f"the cache cannot be written: {error.strerror}", where=str(error.filename or path),
         next_step="make room, make the folder writable, or set PATCHWRIGHT_CACHE to another one",
     )  # fmt: skip
 

@@ -23,7 +23,7 @@ from patchwright.series import Selection, Series
 from patchwright.smoke.evidenced import Evidenced, Result
 from patchwright.smoke.runs import Run
 from patchwright.smoke.seats import sweep_seats
-from patchwright.tiers import CONTEXTS
+from patchwright.tiers import CONTEXTS, is_target
 
 if TYPE_CHECKING:
     from patchwright.elsewhere import Elsewhere
@@ -43,6 +43,7 @@ class Question:
     trees: State | None = None
     control_trees: State | None = None
     settled: tuple[str, str] | None = None  # verdict and reason, where nothing has to run
+    arch: tuple[str, ...] = ()  # what the patch is for; empty: every architecture
     notes: tuple[str, ...] = ()
 
 
@@ -136,7 +137,7 @@ class Planner:
             runs=tuple((patch.number, Run(test, tier, after, before)) for test in tests),
             controls=tuple((patch.number, Run(test, tier, before, before)) for test in tests),
             trees=after, control_trees=before,
-            settled=settled, notes=notes,
+            settled=settled, arch=patch.arch, notes=notes,
         )  # fmt: skip
 
     def _without(
@@ -168,7 +169,7 @@ class Planner:
         return Question(
             left_out.number, tier, "without", tuple(runs), tuple(controls), trees=trees,
             settled=settled if any(n == left_out.number for n, _ in controls) else ("none", ""),
-            notes=notes,
+            arch=left_out.arch, notes=notes,
         )  # fmt: skip
 
     def _settled_by_files(self, patch: Patch, tier: str) -> tuple[str, str] | None:
@@ -271,8 +272,12 @@ def judge(question: Question, results: Mapping[Run, Result]) -> Answer:
     runs = [(number, results[run]) for number, run in question.runs]
     controls = [(number, results[run]) for number, run in question.controls]
     all_runs = [run for _, run in (*question.runs, *question.controls)]
-    combine = _judge_without if question.context == "without" else _judge_with_control
-    verdict, control, reason = combine(question.number, runs, controls)
+    device = next((results[run].device for run in all_runs if results[run].device), "")
+    if device and question.arch and not is_target(device, question.arch):
+        verdict, control, reason = _judge_left_alone(device, question.number, runs, controls)
+    else:
+        combine = _judge_without if question.context == "without" else _judge_with_control
+        verdict, control, reason = combine(question.number, runs, controls)
     return Answer(
         question,
         verdict,
@@ -307,6 +312,21 @@ def _judge_with_control(
     if all(r.outcome == "passed" for _, r in controls):
         return "vacuous", "passed", f"the smoke test passes without {number:04d} as well"
     return "passed", "failed", ""
+
+
+def _judge_left_alone(
+    device: str, number: int, runs: _Outcomes, controls: _Outcomes
+) -> tuple[str, str | None, str]:
+    """On a device that the patch is not for: with it and without it all must be green."""
+    run = _worst((*runs, *controls))
+    if run.outcome in ("error", "blocked", "none"):
+        return run.outcome, _control_word(controls), run.reason
+    if any(r.outcome == "failed" for _, r in runs):
+        return "failed", _control_word(controls), _worst(runs).reason
+    if any(r.outcome == "failed" for _, r in controls):
+        why = f"{number:04d} changes what {device} does, which its field Arch does not name"
+        return "failed", "failed", f"{why}: {_worst(controls).reason}"
+    return "passed", "passed", f"left alone on {device} (not a target of {number:04d})"
 
 
 def _control_word(controls: _Outcomes) -> str | None:

@@ -101,6 +101,7 @@ def _evidence(evidence: Mapping[str, Mapping[str, Known]]) -> str:
 
 
 def _word(known: Known) -> str:
-    if known.source:
-        return f"{known.verdict} on {known.source} (imported)"
-    return known.verdict + (f" ({known.why})" if known.verdict == "stale" else "")
+    # A pass that has a reason is one on a device that the patch is not for.
+    told = known.why if known.verdict in ("stale", "passed") else ""
+    word = f"{known.verdict} ({told})" if told else known.verdict
+    return f"{word} on {known.source} (imported)" if known.source else word

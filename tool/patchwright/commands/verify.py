@@ -191,24 +191,32 @@ def _cell(answers: Sequence[Answer]) -> Any:
     from rich.text import Text
 
     colours = {"passed": "green", "blocked": "yellow", "none": "dim", "unproven": "yellow"}
-    shown = {a.question.context: (a.verdict, _imported(a)) for a in answers}
+    shown = {a.question.context: (a.verdict, _more(a)) for a in answers}
     same = len(set(shown.values())) == 1
     cell = Text()
-    for context, (verdict, imported) in shown.items():
+    for context, (verdict, more) in shown.items():
         if len(cell):
             cell.append("\n")
         cell.append("-" if verdict == "none" else verdict, style=colours.get(verdict, "red"))
-        cell.append(imported)
+        cell.append(more)
         if same:
             break
         cell.append(f" ({context})")
     return cell
 
 
-def _imported(answer: Answer) -> str:
-    """Return what another machine found, in words; it changes no verdict."""
+def _more(answer: Answer) -> str:
+    """Return what a verdict alone does not say: what another machine found changes none."""
+    if answer.elsewhere is None:
+        return _left_alone(answer.verdict, answer.reason)
     found = answer.elsewhere
-    return f"; {found.verdict} on {found.source} (imported)" if found is not None else ""
+    more = _left_alone(found.verdict, found.why)
+    return f"; {found.verdict}{more} on {found.source} (imported)"
+
+
+def _left_alone(verdict: str, reason: str) -> str:
+    """A pass that has a reason is one on a device that the patch is not for."""
+    return f", {reason}" if verdict == "passed" and reason else ""
 
 
 def _print_failure(answer: Answer, selection: Selection) -> None:

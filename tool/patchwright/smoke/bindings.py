@@ -96,8 +96,10 @@ class Module:
     path: str
     tree: ast.Module
     filename: str
-    # What the slicer compiled of it, by the statement's identity: evaluations share it.
-    compiled: dict[int, CodeType] = field(default_factory=dict)
+    # What was made of it (by the identity of a syntax node, and for what), so that
+    # evaluations share it: a table asks the same of it for each capability.
+    compiled: dict[tuple[object, ...], CodeType] = field(default_factory=dict)
+    found: dict[tuple[object, ...], ast.FunctionDef] = field(default_factory=dict)
 
     @property
     def is_package(self) -> bool:
@@ -192,4 +194,10 @@ class Modules:
 
     def _read(self, dotted: str, upstream: str, path: str) -> Module:
         filename = str(self.trees.path(upstream, path))
-        return Module(dotted, upstream, path, self.trees.ast(upstream, path), filename)
+        tree = self.trees.ast(upstream, path)
+        # Shared by all who ask these trees: a syntax tree is the same object for one blob.
+        known = self.trees.shared
+        module = known.get((dotted, filename))
+        if not isinstance(module, Module) or module.tree is not tree:
+            module = known[dotted, filename] = Module(dotted, upstream, path, tree, filename)
+        return module

@@ -221,19 +221,26 @@ def _function(
     return read
 
 
+def _gate_function(
+    module: Module, gate: ConditionGate | ValueGate, given: frozenset[str]
+) -> ast.FunctionDef:
+    if isinstance(gate, ValueGate):
+        return value_function(
+            module, gate.function, gate.target, mentions=gate.mentions, given=given
+        )
+    return condition_function(
+        module, gate.function, gate.assigns,
+        mentions=gate.mentions, enclosing=gate.enclosing, given=given,
+    )  # fmt: skip
+
+
 def _inside(
     piece: Slice, module: Module, gate: ConditionGate | ValueGate, names: dict[str, Any]
 ) -> Callable[[], object]:
     given = frozenset(names)
-    if isinstance(gate, ValueGate):
-        found = value_function(
-            module, gate.function, gate.target, mentions=gate.mentions, given=given
-        )
-    else:
-        found = condition_function(
-            module, gate.function, gate.assigns,
-            mentions=gate.mentions, enclosing=gate.enclosing, given=given,
-        )  # fmt: skip
+    if (gate, given) not in module.found:
+        module.found[gate, given] = _gate_function(module, gate, given)
+    found = module.found[gate, given]
     owner = find_class(module, gate.function.partition(".")[0])
     if owner is not None and "self" in names:
         names["self"] = piece.instance(module, owner, names["self"])

@@ -16,13 +16,14 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from patchwright.errors import PatchwrightError
 from patchwright.smoke import driver
 from patchwright.smoke.outcomes import Blocked
+from patchwright.tiers import is_target
 
 LEASED = "PATCHWRIGHT_DEVICES"  # in a run's environment: what it was given, as JSON
 _NODES = Path("/dev")
@@ -121,27 +122,26 @@ def chosen(machine: Machine, arch: Sequence[str]) -> Machine:
     return replace(machine, devices=tuple(most))
 
 
-def is_target(architecture: str, arch: Sequence[str]) -> bool:
-    """Return whether ``arch`` names an architecture (``sm_120a`` is a device's ``sm_120``)."""
-    return architecture in {name.rstrip("af") for name in arch}
-
-
 @dataclass(frozen=True)
 class Lease:
-    """Devices that are ours until ``close``."""
+    """Devices that are ours until ``close``; none for a run that needs none."""
 
-    machine: Machine
-    locks: ExitStack
+    machine: Machine = field(default_factory=lambda: Machine("", "", ()))
+    locks: ExitStack = field(default_factory=ExitStack)
 
     @property
     def environment(self) -> dict[str, str]:
         """The variables by which a run sees these devices and no others."""
+        if not self.machine.devices:
+            return {}
         visible = ",".join(device.visible for device in self.machine.devices)
         return {"CUDA_VISIBLE_DEVICES": visible, LEASED: self.machine.to_json()}
 
     @property
     def facts(self) -> dict[str, str]:
         """What a record tells of the machine, for people."""
+        if not self.machine.devices:
+            return {}
         first = self.machine.devices[0]
         number = len(self.machine.devices)
         several = f"{number} x " if number > 1 else ""

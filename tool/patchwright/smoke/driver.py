@@ -15,6 +15,7 @@ from pathlib import Path
 from uuid import UUID
 
 _MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, _MINOR (cuda.h)
+_NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE
 _KERNEL_MODULE = Path("/proc/driver/nvidia/version")
 
 
@@ -53,6 +54,8 @@ def _facts() -> dict[str, object]:
         if code:
             raise _Refused(_explain(cuda, name, code))
 
+    if cuda.cuInit(0) == _NO_DEVICE:
+        return {"cuda": "", "driver": _driver_version(), "devices": []}
     call("cuInit", 0)
     version, count = ctypes.c_int(), ctypes.c_int()
     call("cuDriverGetVersion", ctypes.byref(version))

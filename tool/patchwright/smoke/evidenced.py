@@ -18,13 +18,18 @@ from patchwright.tiers import Needs
 
 @dataclass(frozen=True)
 class Result:
-    """The outcome of one run; ``made`` tells whether it was made just now."""
+    """The outcome of one run; ``made`` tells whether it was made just now.
+
+    ``device`` is the architecture of the device that it ran on (``sm_120``), empty at
+    the tiers that need none.
+    """
 
     outcome: str
     reason: str
     seconds: float
     made: bool
     log: str = ""
+    device: str = ""
 
 
 class Evidenced:
@@ -34,7 +39,7 @@ class Evidenced:
         self.project = project
         self.store = store
         self.jobs = jobs
-        self.needs = Needs(project.config.arch)
+        self.needs = Needs(project.config)
         self._tiers: dict[Path, frozenset[str]] = {}
         self._broken: dict[Path, str] = {}
         self._sha256: dict[Path, str] = {}
@@ -99,7 +104,7 @@ class Evidenced:
 
     def environment(self, tier: str) -> dict[str, str]:
         """Return what a tier adds to the key of its evidence: see ``Inputs``."""
-        return {"compiler": self.needs.compiler_identity} if tier == "compile" else {}
+        return self.needs.key(tier)
 
     def subject(self, run: Run) -> Subject:
         """Return what a run is about: what evidence from elsewhere is matched on."""
@@ -111,7 +116,10 @@ class Evidenced:
         record = self.store.find(self.inputs(run).key())
         if record is None:
             return None
-        return Result(record.outcome, record.reason, record.seconds, made=False, log=record.log)
+        return Result(
+            record.outcome, record.reason, record.seconds, made=False, log=record.log,
+            device=record.inputs.environment.get("device", ""),
+        )  # fmt: skip
 
     def results(
         self, runs: Iterable[Run], on_run: Callable[[Run, Result, int, int], None] | None = None
@@ -140,8 +148,9 @@ class Evidenced:
                     machine=found.machine, stubs=found.stubs,
                 ))  # fmt: skip
             results[run] = Result(
-                found.outcome, found.reason, found.seconds, made=True, log=found.log
-            )
+                found.outcome, found.reason, found.seconds, made=True, log=found.log,
+                device=self.environment(run.tier).get("device", ""),
+            )  # fmt: skip
             if on_run is not None:
                 done = len([r for r in missing if r in results])
                 on_run(run, results[run], done, len(missing))

@@ -117,21 +117,34 @@ class Namespace:
         elif isinstance(statement, ast.Import | ast.ImportFrom):
             aliases = [a for a in statement.names if bound_by(statement, a) == name]
             made = _with_aliases(statement, aliases)
-            self._execute(compile_statements([made], self.module.filename), [name])
+            self._execute(self.compiled((id(statement), name), [made]), [name])
         elif id(statement) not in self._done:
             self._done.add(id(statement))
-            self._execute(self._compiled(statement), bound(statement))
+            code = self.compiled((id(statement),), [statement])
+            self._execute(code, bound(statement))
 
     def _test(self, statement: ast.If) -> bool:
         if id(statement) not in self._tests:
-            self._tests[id(statement)] = bool(self.evaluate(statement.test))
+            test = ast.Expression(statement.test)
+            code = self.compiled((id(statement), "test"), test)
+            self._tests[id(statement)] = bool(eval(code, self.globals))  # noqa: S307
         return self._tests[id(statement)]
 
-    def _compiled(self, statement: ast.stmt) -> CodeType:
+    def compiled(
+        self, key: tuple[object, ...], what: list[ast.stmt] | ast.Expression
+    ) -> CodeType:
+        """Return code for statements or an expression, compiled once per module.
+
+        ``key`` has the identity of a syntax node that the module keeps.
+        """
         known = self.module.compiled
-        if id(statement) not in known:
-            known[id(statement)] = compile_statements([statement], self.module.filename)
-        return known[id(statement)]
+        if key not in known:
+            known[key] = (
+                compile(what, self.module.filename, "eval", dont_inherit=True)
+                if isinstance(what, ast.Expression)
+                else compile_statements(what, self.module.filename)
+            )
+        return known[key]
 
     def _execute(self, code: CodeType, names: Iterable[str]) -> None:
         exec(code, self.globals)  # noqa: S102

@@ -12,7 +12,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import pytest
 
 from patchwright.audit import guards as cuda_guards
-from patchwright.smoke import cexpressions, decisions, device_code, jit
+from patchwright.smoke import cexpressions, decisions, device_code, devices, gpu, imported, jit
 from patchwright.smoke import route as routes
 from patchwright.smoke.trees import Trees
 
@@ -93,6 +93,39 @@ def c_functions(tree: Trees) -> Callable[..., tuple[cexpressions.CFunction, ...]
         return cexpressions.functions(trees.text(upstream, path), name)
 
     return _on(tree, of_file)
+
+
+# What follows runs code in the environment with upstream's packages.
+
+
+@pytest.fixture(name="imported")
+def _imported(tree: Trees) -> Callable[..., Any]:
+    """``imported.imported(body, capability=..., stubs=..., trees=tree)``."""
+    return _on(tree, imported.imported)
+
+
+@pytest.fixture
+def machine() -> devices.Machine:
+    """The devices that this run was given, with driver and CUDA; Blocked without any."""
+    return devices.leased()
+
+
+@pytest.fixture
+def device(machine: devices.Machine) -> devices.Device:
+    """The first device: name, architecture, capability, memory in bytes."""
+    return machine.devices[0]
+
+
+@pytest.fixture
+def on_device(tree: Trees) -> Callable[..., Any]:
+    """``gpu.on_device(body, *helpers, trees=tree, **arguments)``."""
+    return _on(tree, gpu.on_device)
+
+
+@pytest.fixture
+def ranks(tree: Trees) -> Callable[..., list[Any]]:
+    """``gpu.ranks(count, body, *helpers, share_device=False, trees=tree, **arguments)``."""
+    return _on(tree, gpu.ranks)
 
 
 # What follows looks at a JIT spec, which knows its tree.

@@ -13,15 +13,17 @@ import os
 import selectors
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from patchwright.applying.chain import State
+from patchwright.smoke.devices import Lease
 from patchwright.smoke.isolation import run_environment
 from patchwright.smoke.outcomes import Outcome
 from patchwright.smoke.protocol import Place, Request, sources_of
 from patchwright.smoke.seats import Seat, WorkerDied, take_seat
+from patchwright.smoke.shares import Shares, tier_environment
 from patchwright.smoke.sites import site_tree, site_trees
 
 if TYPE_CHECKING:
@@ -118,7 +120,10 @@ def execute(
     """
     results: dict[Run, RunResult] = {}
     queue = _Queue(runs)
+    shares = Shares(project)
     with ExitStack() as stack:
+        # Called last of all: no device is given back before the run on it is gone.
+        stack.callback(shares.close)
         selector = stack.enter_context(selectors.DefaultSelector())
         seats: list[Seat] = []
         for _ in range(min(max(jobs, 1), len(queue))):
@@ -126,20 +131,28 @@ def execute(
             stack.callback(seats[-1].close)
         # Called first of all: no seat is waited for while another one still runs.
         stack.callback(_dismiss, seats)
-        at_work: dict[Seat, Run] = {}
+        at_work: dict[Seat, tuple[Run, Lease]] = {}
+        waiting: dict[Seat, Run] = {}  # for a device that another run has
 
         def occupy(seat: Seat) -> None:
-            run = queue.next(seat)
-            if run is not None:
-                seat.send(_run_request(project, seat, run))
-                at_work[seat] = run
-                selector.register(seat, selectors.EVENT_READ)
+            run = waiting.pop(seat, None) or queue.next(seat)
+            if run is None:
+                return
+            lease = shares.take(run.tier)
+            if lease is None:
+                waiting[seat] = run
+                return
+            seat.send(_run_request(project, seat, run, lease))
+            at_work[seat] = run, lease
+            selector.register(seat, selectors.EVENT_READ)
 
         for seat in seats:
             occupy(seat)
-        while at_work:
+        while at_work or waiting:
+            for seat in list(waiting):
+                occupy(seat)
             ready = {key.fileobj for key, _ in selector.select(timeout=1.0)}
-            for seat, run in list(at_work.items()):
+            for seat, (run, lease) in list(at_work.items()):
                 answer: dict[str, Any] | None = None
                 try:
                     if seat in ready:
@@ -154,7 +167,8 @@ def execute(
                         continue
                     selector.unregister(seat)
                 del at_work[seat]
-                results[run] = _result(answer, seat.undo())
+                results[run] = replace(_result(answer, seat.undo()), machine=lease.facts)
+                shares.give_back(lease)
                 occupy(seat)
                 if on_result is not None:
                     on_result(run, results[run])
@@ -186,7 +200,7 @@ class _Queue:
         return own.pop(0) if own else None
 
 
-def _run_request(project: Project, seat: Seat, run: Run) -> Request:
+def _run_request(project: Project, seat: Seat, run: Run, lease: Lease) -> Request:
     places: list[Place] = []
     for name, state in (("tree", run.state), ("baseline", run.baseline)):
         if places and state == run.state:
@@ -194,7 +208,9 @@ def _run_request(project: Project, seat: Seat, run: Run) -> Request:
         else:
             tree = site_tree(project, state)
             places.append(seat.place(project.store, name, tree, state.trees))
-    return _request(project, seat, run.test, run.tier, *places)
+    request = _request(project, seat, run.test, run.tier, *places)
+    more = tier_environment(project.config, run.tier) | lease.environment
+    return replace(request, environment={**request.environment, **more})
 
 
 def _request(

@@ -61,7 +61,18 @@ class Seat:
     def place(
         self, store: ObjectStore, name: str, tree: str, state: tuple[tuple[str, str], ...]
     ) -> Place:
-        """Bring the site folder ``name`` to ``tree`` (installed layout) and return it."""
+        """Bring the site folder ``name`` to ``tree`` (installed layout) and return it.
+
+        Raises PatchwrightError where the cache cannot be written.
+        """
+        try:
+            return self._placed(store, name, tree, state)
+        except OSError as error:
+            raise _unwritable(error, self.folder) from error
+
+    def _placed(
+        self, store: ObjectStore, name: str, tree: str, state: tuple[tuple[str, str], ...]
+    ) -> Place:
         from patchwright.worktree import Slot
 
         if name not in self._slots:
@@ -204,11 +215,15 @@ def take_seat(parent: Path) -> Seat:
                 _sweep(seat.folder)
                 return seat
         except OSError as error:
-            raise PatchwrightError(
-                f"the cache cannot be written: {error.strerror}", where=str(folder),
-                next_step="make the folder writable or set PATCHWRIGHT_CACHE to another one",
-            ) from error  # fmt: skip
+            raise _unwritable(error, folder) from error
         number += 1
+
+
+def _unwritable(error: OSError, folder: Path) -> PatchwrightError:
+    return PatchwrightError(
+        f"the cache cannot be written: {error.strerror}", where=str(error.filename or folder),
+        next_step="make room, make the folder writable, or set PATCHWRIGHT_CACHE to another one",
+    )  # fmt: skip
 
 
 def sweep_seats(parent: Path) -> None:

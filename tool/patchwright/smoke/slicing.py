@@ -20,7 +20,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from patchwright.smoke.bindings import STAR, Module, Modules, bound
-from patchwright.smoke.namespaces import Namespace, Unbound, compile_statements
+from patchwright.smoke.namespaces import Namespace, Unbound
 from patchwright.smoke.outcomes import SmokeError
 from patchwright.smoke.simulated_torch import MISSING
 from patchwright.smoke.standins import (
@@ -101,15 +101,19 @@ class Slice:
         if sys.version_info >= (3, 12):
             shell.type_params = []
         made: dict[str, Any] = {}
-        code = compile_statements([ast.copy_location(shell, owner)], module.filename)
+        code = namespace.compiled((id(owner), name), [ast.copy_location(shell, owner)])
         exec(code, namespace.globals, made)  # noqa: S102
         return inspect.getattr_static(made[owner.name], name)
 
     def define(self, module: Module, function: ast.FunctionDef) -> Any:
-        """Return a function made from a syntax tree, with the module's names around it."""
+        """Return a function made from a syntax tree, with the module's names around it.
+
+        The tree is one that the module keeps (``Module.found``).
+        """
         made: dict[str, Any] = {}
+        namespace = self.namespace(module)
         exec(  # noqa: S102
-            compile_statements([function], module.filename), self.namespace(module).globals, made
+            namespace.compiled((id(function), "define"), [function]), namespace.globals, made
         )
         return made[function.name]
 

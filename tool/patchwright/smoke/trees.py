@@ -87,6 +87,8 @@ class Trees:
         self._listing = listing
         self._syntax = syntax if syntax is not None else SyntaxCache()
         self.stubs: set[str] = set()
+        # What others derive from these trees' syntax and want to find again.
+        self.shared: dict[tuple[str, ...], object] = {}
 
     def announce(self, stub: str) -> None:
         """Have the run's record name what stands in for the real thing: ``torch (stub)``."""

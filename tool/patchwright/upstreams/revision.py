@@ -19,7 +19,7 @@ from filelock import FileLock
 from patchwright.config import UpstreamConfig
 from patchwright.errors import InputError, PatchwrightError
 from patchwright.files import lock_folder
-from patchwright.git import Git, make_bare, validated_revision
+from patchwright.git import MAKE_ROOM, Git, disk_is_full, make_bare, validated_revision
 from patchwright.lock import LockedUpstream
 from patchwright.quoting import display
 from patchwright.store import SUBMODULE, SYMLINK, ObjectStore
@@ -203,6 +203,8 @@ def _refuse(address: str, stderr: bytes) -> NoReturn:
     reason = reason.replace(address, where)
     if re.search(r"Username|Password|[Aa]uthentication|Permission denied|\b40[13]\b", reason):
         step = "use an ssh address with your agent, or a local clone with `path`"
+    elif disk_is_full(stderr):
+        step = MAKE_ROOM
     else:
         step = "check the address, network and proxy, or give a local clone with `path`"
     raise PatchwrightError(f"git cannot fetch from it ({reason})", where=where, next_step=step)

@@ -1,0 +1,428 @@
+"""Evaluates expressions of the upstreams for one compute capability, executing nothing of them.
+
+Names are followed through locals, modules, imports and re-exports; calls of the
+upstreams' own functions are interpreted (``interpret.py``). Whatever is not known of a
+process on a CUDA device of that capability, such as arguments, environment variables and
+configuration, is unknown.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from patchwright.audit.externals import ABSENT, PURE_METHODS, READS, Machine
+from patchwright.audit.values import (
+    NOTHING_KNOWN,
+    UNKNOWN,
+    Bound,
+    ClassOf,
+    EnumMember,
+    External,
+    Function,
+    Instance,
+    Package,
+    Properties,
+    V,
+    binary,
+    both,
+    compare,
+    merged,
+    negated,
+)
+from patchwright.smoke.bindings import STAR, Module, Modules, bound, bound_by, in_scope
+
+# Names of values that stand for an architecture where nothing else is known of them:
+# parameters, attributes of foreign objects.
+ARCHITECTURE_NAME = re.compile(
+    r"(?:^|_)(?:arch|sm|cc|major|minor|capability|sm_version|device_sm|device_arch|sm_major|"
+    r"compute_capability|cuda_arch)s?$"
+)
+PREDICATE_NAME = re.compile(r"(?:^|_)is_(?:sm_?\d+|blackwell|hopper|ampere)\w*$|device_support_pdl$")
+HAS_SM = re.compile(r"^(?:has|use)_sm_?(\d{2,3})([af]?)$")
+_ARCH_TEXT = re.compile(r"(?:sm_?)?(\d{2,3})[af]?")
+_NUMBERS = frozenset({70, 75, 80, 86, 87, 89, 90, 100, 101, 103, 110, 120, 121})
+_SELF = "self."
+
+
+@dataclass
+class Frame:
+    """Where names are looked up: the locals of one function, or a module's top level."""
+
+    module: Module
+    outer: Frame | None = None
+    owner: ClassOf | None = None
+    locals: dict[str, V] = field(default_factory=dict)
+    names: frozenset[str] = frozenset()  # what the function binds: never a module's name
+    returned: list[V] = field(default_factory=list)
+    returns_by_arch: bool = False
+
+
+class Evaluator:
+    """Expressions for one capability; remembers what modules bind."""
+
+    def __init__(self, modules: Modules, capability: tuple[int, int]) -> None:
+        self.modules = modules
+        self.machine = Machine(capability)
+        self.capability = capability
+        # Nodes whose value rests on what a name is taken to mean.
+        self.assumed: set[int] = set()
+        self.touched: set[str] = set()
+        self._names: dict[tuple[str, str], V] = {}
+        self._asking: set[tuple[str, str]] = set()
+
+    # Names
+
+    def module_name(self, module: Module, name: str) -> V:
+        """Return what a module binds to a name at its top level."""
+        self.touched.add(module.dotted)
+        key = (module.dotted, name)
+        if key in self._names:
+            return self._names[key]
+        if key in self._asking:
+            return NOTHING_KNOWN
+        self._asking.add(key)
+        try:
+            self._names[key] = self._module_name(module, name)
+        finally:
+            self._asking.discard(key)
+        return self._names[key]
+
+    def _module_name(self, module: Module, name: str) -> V:
+        statements = [s for s in module.statements.get(name, ()) if name in bound(s)]
+        if statements:
+            frame = Frame(module)
+            self.run(statements, frame, only=name)
+            return frame.locals.get(name, NOTHING_KNOWN)
+        for star in in_scope(module.statements.get(STAR, ())):
+            if isinstance(star, ast.ImportFrom) and star.names[0].name == STAR:
+                source = self.modules_get(module.absolute(star.module, star.level))
+                if source is not None and not name.startswith("_"):
+                    found = self.module_name(source, name)
+                    if found.is_known or found.arch:
+                        return found
+        return NOTHING_KNOWN
+
+    def modules_get(self, dotted: str) -> Module | None:
+        """Return an upstream's module; None for one that is not there or does not parse."""
+        from patchwright.smoke.outcomes import SmokeError
+
+        try:
+            return self.modules.get(dotted)
+        except SmokeError:
+            return None
+
+    def imported(self, module: Module, node: ast.Import | ast.ImportFrom, name: str) -> V:
+        """Return what an import binds to ``name``."""
+        for alias in node.names:
+            if bound_by(node, alias) != name:
+                continue
+            if isinstance(node, ast.ImportFrom):
+                dotted = module.absolute(node.module, node.level)
+                return self.package_attribute(dotted, alias.name)
+            dotted = alias.name if alias.asname else name
+            return self._package(dotted)
+        return NOTHING_KNOWN
+
+    def _package(self, dotted: str) -> V:
+        if self.modules.owns(dotted):
+            return V(Package(dotted))
+        return V(External(dotted))
+
+    def package_attribute(self, dotted: str, name: str) -> V:
+        """Return an attribute of a module, an upstream's or a foreign one."""
+        if not self.modules.owns(dotted):
+            return self.external_attribute(f"{dotted}.{name}")
+        module = self.modules_get(dotted)
+        if module is not None and (name in module.statements or STAR in module.statements):
+            found = self.module_name(module, name)
+            if found.is_known or found.arch or name in module.statements:
+                return found
+        if self.modules.trees.module(f"{dotted}.{name}") is not None:
+            return V(Package(f"{dotted}.{name}"))
+        return NOTHING_KNOWN
+
+    def external_attribute(self, dotted: str) -> V:
+        """Return a fact of the machine, or the foreign name itself."""
+        if dotted in self.machine.constants:
+            return V(self.machine.constants[dotted])
+        return V(External(dotted))
+
+    def name(self, name: str, frame: Frame) -> V:
+        """Return what a name stands for in a frame."""
+        inside: Frame | None = frame
+        while inside is not None:
+            if name in inside.locals:
+                return inside.locals[name]
+            if name in inside.names:
+                return NOTHING_KNOWN
+            inside = inside.outer
+        module = frame.module
+        if name in module.statements or STAR in module.statements:
+            found = self.module_name(module, name)
+            if found.is_known or found.arch or name in module.statements:
+                return found
+        if hasattr(builtins, name):
+            return V(External(f"builtins.{name}"))
+        return NOTHING_KNOWN
+
+    # Expressions
+
+    def evaluate(self, node: ast.expr, frame: Frame) -> V:  # noqa: PLR0911, PLR0912
+        """Return the value of an expression."""
+        match node:
+            case ast.Constant(value=value):
+                return V(value)
+            case ast.Name(id=name):
+                return self._by_name(node, name, self.name(name, frame))
+            case ast.Attribute():
+                return self._by_name(node, node.attr, self._attribute(node, frame))
+            case ast.BoolOp(op=op, values=values):
+                found = [self.evaluate(value, frame) for value in values]
+                return both(found, conjunction=isinstance(op, ast.And))
+            case ast.UnaryOp(op=ast.Not(), operand=operand):
+                return negated(self.evaluate(operand, frame))
+            case ast.UnaryOp(op=op, operand=operand):
+                value = self.evaluate(operand, frame)
+                if isinstance(op, ast.USub) and isinstance(value.known, int | float):
+                    return V(-value.known, value.arch)
+                return V(UNKNOWN, value.arch)
+            case ast.BinOp(left=left, op=op, right=right):
+                return binary(op, self.evaluate(left, frame), self.evaluate(right, frame))
+            case ast.Compare():
+                return self._comparison(node, frame)
+            case ast.IfExp(test=test, body=body, orelse=orelse):
+                return self._choice(test, body, orelse, frame)
+            case ast.Tuple(elts=elts) | ast.List(elts=elts) | ast.Set(elts=elts):
+                return self._sequence(node, elts, frame)
+            case ast.Dict(keys=keys, values=values):
+                return self._dict(keys, values, frame)
+            case ast.JoinedStr(values=values):
+                return self._text(values, frame)
+            case ast.Subscript(value=value, slice=index):
+                return self._item(self.evaluate(value, frame), index, frame)
+            case ast.Call():
+                return self.call(node, frame)
+            case ast.Lambda():
+                return V(Function(frame.module, node, frame))
+            case ast.NamedExpr(target=target, value=value):
+                frame.locals[target.id] = self.evaluate(value, frame)
+                return frame.locals[target.id]
+            case ast.Starred(value=value) | ast.Await(value=value):
+                return V(UNKNOWN, self.evaluate(value, frame).arch)
+            case ast.ListComp() | ast.SetComp() | ast.GeneratorExp():
+                return self._comprehension(node, frame)
+        return NOTHING_KNOWN
+
+    def _by_name(self, node: ast.expr, name: str, value: V) -> V:
+        """A value that is not known, but whose name says which architecture it asks for."""
+        if value.is_known or value.arch:
+            return value
+        match = HAS_SM.match(name)
+        if match is None:
+            return value
+        self.assumed.add(id(node))
+        return V(self.machine.builds_for(int(match[1]), match[2]), arch=True)
+
+    def _attribute(self, node: ast.Attribute, frame: Frame) -> V:  # noqa: PLR0911
+        if isinstance(node.value, ast.Name) and node.value.id == "self":
+            own = frame.locals.get(_SELF + node.attr)
+            if own is not None:
+                return own
+        owner = self.evaluate(node.value, frame)
+        name = node.attr
+        match owner.known:
+            case Package(dotted=dotted):
+                return self.package_attribute(dotted, name)
+            case External(dotted=dotted):
+                return self.external_attribute(f"{dotted}.{name}")
+            case Properties(capability=(major, minor)):
+                return V({"major": major, "minor": minor}.get(name, UNKNOWN), arch=True)
+            case Instance(of=of):
+                return self.member(of, name, owner)
+            case ClassOf():
+                return self.member(owner.known, name, None)
+            case EnumMember(of=of, name=own_name, value=value):
+                if name in ("name", "value"):
+                    return V(own_name if name == "name" else value)
+                return self.member(of, name, owner)
+        if isinstance(owner.known, str | tuple | list | dict | set | frozenset):
+            return V(Bound(External(f"method.{name}"), (owner,)), owner.arch)
+        return V(UNKNOWN, arch=False)
+
+    def _comparison(self, node: ast.Compare, frame: Frame) -> V:
+        operands = [node.left, *node.comparators]
+        values = [self.evaluate(part, frame) for part in operands]
+        values = self._with_assumptions(node, operands, values)
+        parts = [
+            compare(op, left, right)
+            for op, left, right in zip(node.ops, values, values[1:], strict=False)
+        ]
+        return both(parts, conjunction=True) if len(parts) > 1 else parts[0]
+
+    def _with_assumptions(
+        self, node: ast.Compare, operands: list[ast.expr], values: list[V]
+    ) -> list[V]:
+        """Take an unknown operand for the device's architecture, where the comparison says so.
+
+        ``backend in ("120", "121")`` and ``op.arch == 103`` do: the other operand holds
+        nothing but architectures, as text or under an architecture's name.
+        """
+        constants = [v.known for v in values if v.is_known and not v.arch]
+        unknown = [i for i, v in enumerate(values) if not v.is_known and not v.arch]
+        if len(unknown) != 1 or len(constants) != len(values) - 1:
+            return values
+        operand = operands[unknown[0]]
+        if isinstance(operand, ast.Subscript):
+            operand = operand.value
+        name = getattr(operand, "attr", getattr(operand, "id", ""))
+        named = bool(ARCHITECTURE_NAME.search(str(name)))
+        flat = [c for value in constants for c in (value if _is_many(value) else (value,))]
+        value = self.machine.as_in(flat, named=named, name=str(name))
+        if value is None:
+            return values
+        self.assumed.add(id(node))
+        return [V(value, arch=True) if i == unknown[0] else v for i, v in enumerate(values)]
+
+    def _choice(self, test: ast.expr, body: ast.expr, orelse: ast.expr, frame: Frame) -> V:
+        tested = self.evaluate(test, frame)
+        if tested.truth is not None:
+            taken = self.evaluate(body if tested.truth else orelse, frame)
+            return V(taken.known, taken.arch or tested.arch)
+        first, second = self.evaluate(body, frame), self.evaluate(orelse, frame)
+        return merged(first, second, arch=tested.arch)
+
+    def _sequence(self, node: ast.expr, elts: list[ast.expr], frame: Frame) -> V:
+        values = [self.evaluate(part, frame) for part in elts]
+        arch = any(value.arch for value in values)
+        if any(isinstance(part, ast.Starred) for part in elts):
+            return V(UNKNOWN, arch)
+        known = [value.known for value in values]
+        if isinstance(node, ast.Set):
+            try:
+                return V(set(known), arch)
+            except TypeError:
+                return V(UNKNOWN, arch)
+        return V(tuple(known) if isinstance(node, ast.Tuple) else known, arch)
+
+    def _dict(self, keys: list[ast.expr | None], values: list[ast.expr], frame: Frame) -> V:
+        made: dict[Any, Any] = {}
+        arch = False
+        for key, value in zip(keys, values, strict=True):
+            if key is None:
+                return V(UNKNOWN, arch)
+            found, given = self.evaluate(key, frame), self.evaluate(value, frame)
+            arch = arch or found.arch or given.arch
+            try:
+                made[found.known] = given.known
+            except TypeError:
+                return V(UNKNOWN, arch)
+        return V(made if UNKNOWN not in made else UNKNOWN, arch)
+
+    def _text(self, values: list[ast.expr], frame: Frame) -> V:
+        parts: list[Any] = []
+        arch = False
+        for part in values:
+            if isinstance(part, ast.FormattedValue):
+                value = self.evaluate(part.value, frame)
+                plain = isinstance(value.known, str | int) and part.format_spec is None
+                arch = arch or value.arch
+                parts.append(str(value.known) if plain else UNKNOWN)
+            else:
+                parts.append(getattr(part, "value", UNKNOWN))
+        return V(UNKNOWN if UNKNOWN in parts else "".join(parts), arch)
+
+    def _item(self, owner: V, index: ast.expr, frame: Frame) -> V:
+        if isinstance(index, ast.Slice):
+            bounds = [
+                None if part is None else self.evaluate(part, frame).known
+                for part in (index.lower, index.upper, index.step)
+            ]
+            if isinstance(owner.known, str | tuple | list) and UNKNOWN not in bounds:
+                return V(owner.known[slice(*bounds)], owner.arch)
+            return V(UNKNOWN, owner.arch)
+        key = self.evaluate(index, frame)
+        arch = owner.arch or key.arch
+        if not owner.is_known or not key.is_known:
+            return V(UNKNOWN, arch)
+        try:
+            return V(owner.known[key.known], arch)
+        except Exception:
+            return V(UNKNOWN, arch)
+
+    def _comprehension(
+        self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp, frame: Frame
+    ) -> V:
+        """A comprehension over one known sequence of moderate length."""
+        (first, *more) = node.generators
+        source = self.evaluate(first.iter, frame)
+        items = source.known
+        if more or not isinstance(items, list | tuple | set | frozenset | dict) or len(items) > 64:
+            return V(UNKNOWN, source.arch)
+        if not isinstance(first.target, ast.Name):
+            return V(UNKNOWN, source.arch)
+        made: list[Any] = []
+        arch = source.arch
+        for item in items:
+            inner = Frame(frame.module, frame, frame.owner, {first.target.id: V(item, source.arch)})
+            tests = [self.evaluate(test, inner) for test in first.ifs]
+            arch = arch or any(test.arch for test in tests)
+            if any(test.truth is None for test in tests):
+                return V(UNKNOWN, arch)
+            if all(test.truth for test in tests):
+                value = self.evaluate(node.elt, inner)
+                arch = arch or value.arch
+                made.append(value.known)
+        return V(made, arch)
+
+    # Given by the interpreter
+
+    def run(self, body: list[ast.stmt], frame: Frame, *, only: str = "") -> bool:
+        """Run statements; return whether the end is reached."""
+        raise NotImplementedError
+
+    def member(self, of: ClassOf, name: str, owner: V | None) -> V:
+        """Return an attribute of a class or of one of its objects."""
+        raise NotImplementedError
+
+    def invoke(self, function: Any, args: list[V], kwargs: dict[str, V], arch: bool) -> V:
+        """Return what calling a value gives."""
+        raise NotImplementedError
+
+    def call(self, node: ast.Call, frame: Frame) -> V:
+        """Return the value of a call."""
+        args = [self.evaluate(part, frame) for part in node.args]
+        kwargs = {k.arg: self.evaluate(k.value, frame) for k in node.keywords if k.arg}
+        function = self.evaluate(node.func, frame)
+        result = self.invoke(function.known, args, kwargs, function.arch)
+        if result.is_known or result.arch:
+            return result
+        name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+        read = READS.get(name)
+        if read is not None:
+            return V(read(self.capability), arch=True)
+        if PREDICATE_NAME.search(name):
+            return V(UNKNOWN, arch=True)
+        return result
+
+    def walk_frames(self, frame: Frame) -> Iterator[Frame]:
+        """Yield a frame and those around it."""
+        inside: Frame | None = frame
+        while inside is not None:
+            yield inside
+            inside = inside.outer
+
+
+def _is_many(value: object) -> bool:
+    return isinstance(value, list | tuple | set | frozenset) and not _is_capability(value)
+
+
+def _is_capability(value: object) -> bool:
+    return isinstance(value, tuple) and len(value) == 2 and all(isinstance(p, int) for p in value)
+
+
+__all__ = ["ABSENT", "PURE_METHODS", "Evaluator", "Frame"]

@@ -1,0 +1,359 @@
+"""What counts as a gate: the shapes in which the upstreams ask for the architecture."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import Any
+
+from patchwright.audit import effects
+from patchwright.audit.evaluate import HAS_SM, PREDICATE_NAME, Frame
+from patchwright.audit.externals import READS
+from patchwright.audit.scanner import Scanner
+from patchwright.audit.values import UNKNOWN, Bound, Function, Properties, V, both, negated
+
+_FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
+_FIXED_FLAGS = re.compile(r"^sm_?(\d{2,3})([af]?)_nvcc_flags$")
+_GENCODE = re.compile(r"compute_(\d{2,3})([af]?)")
+_ARCH_NAME = re.compile(r"sm_?(\d{2,3})[af]?")
+_ARCH_ENV = re.compile(r"[A-Z_]*CUDA_ARCH_LIST")
+_MAJORS = "supported_major_versions"
+_CAPABILITIES = "supported_compute_capability"
+_BACKENDS = "backend_requirement"
+# What turns a capability into another form of it: no decision.
+_FORMS = {"str", "int", "tuple", "len", "print", "format", "isinstance", "Version", "float", "bool",
+          "hasattr", "getattr", "lru_cache", "partial"}  # fmt: skip
+
+
+def accepted(majors: Any, capability: tuple[int, int]) -> bool | None:
+    """Return whether a list of major versions (None: any) holds a capability's."""
+    if majors is None:
+        return True
+    if not isinstance(majors, list | tuple | set | frozenset) or UNKNOWN in majors:
+        return None
+    return capability[0] in majors
+
+
+class GateScanner(Scanner):
+    """The scanner that knows the shapes."""
+
+    # Definitions and decorators
+
+    def decorators(self, node: ast.ClassDef | _FUNCTIONS, frame: Frame) -> None:
+        """A list of capabilities, or backends that each have one."""
+        for part in node.decorator_list:
+            if not isinstance(part, ast.Call):
+                self.parts(part, node, frame)
+                continue
+            name = _called_name(part)
+            if name == _CAPABILITIES and part.args:
+                given = self.evaluate(part.args[0], frame)
+                self.recorded_as(node.name, "decorator", part, self.in_list(given), "a call is refused")
+            elif name == _BACKENDS:
+                self._backends(node, part, frame)
+            else:
+                self.parts(part, node, frame)
+
+    def _backends(
+        self, node: ast.ClassDef | _FUNCTIONS, call: ast.Call, frame: Frame
+    ) -> None:
+        tables = [part for part in (*call.args, *(k.value for k in call.keywords))
+                  if isinstance(part, ast.Dict)]  # fmt: skip
+        for table in tables:
+            for key, checker in zip(table.keys, table.values, strict=True):
+                if key is not None:
+                    value = self.requirement(checker, frame)
+                    text = f"{effects.short(key)}: {effects.short(checker)}"
+                    self.recorded_as(node.name, "backend", key, value, "a call is refused", text)
+        if not any(table.keys for table in tables):
+            for part in call.keywords:
+                if part.arg == "common_check":
+                    value = self.requirement(part.value, frame)
+                    self.recorded_as(node.name, "backend", part.value, value, "a call is refused")
+
+    def recorded_as(
+        self, name: str, kind: str, node: ast.AST, value: V, effect: str, condition: str = ""
+    ) -> None:
+        """Record under a function that is not the one that is scanned."""
+        before, self._function = self._function, ".".join(filter(None, (self._function, name)))
+        self.record(kind, node, value, effect=effect, condition=condition)
+        self._function = before
+
+    def requirement(self, checker: ast.expr, frame: Frame) -> V:
+        """Return whether a requirement function's decorator accepts the capability."""
+        function = self.evaluate(checker, frame).known
+        if isinstance(function, Function) and not isinstance(function.node, ast.Lambda):
+            return self.accepts(function)
+        return V(UNKNOWN, arch=True)
+
+    def accepts(self, function: Function) -> V:
+        """Return whether the capability list on a function, if any, accepts this one."""
+        assert not isinstance(function.node, ast.Lambda)
+        for part in function.node.decorator_list:
+            if isinstance(part, ast.Call) and _called_name(part) == _CAPABILITIES and part.args:
+                return self.in_list(self.evaluate(part.args[0], Frame(function.module)))
+        return V(UNKNOWN, arch=True)
+
+    def in_list(self, given: V) -> V:
+        """Return whether a list of numbers such as 103 holds the capability."""
+        if not isinstance(given.known, list | tuple | set | frozenset) or UNKNOWN in given.known:
+            return V(UNKNOWN, arch=True)
+        return V(self.machine.number in given.known, arch=True)
+
+    def definition(self, node: ast.ClassDef | _FUNCTIONS, frame: Frame) -> None:
+        """A function that answers for the architecture."""
+        if isinstance(node, ast.ClassDef):
+            return
+        if not self.mentions(frame.module, node.lineno, node.end_lineno or 0):
+            return
+        made = Function(frame.module, node, frame if frame.names else None, frame.owner)
+        value = self.interpreted(made, [], {})
+        if not value.arch:
+            return
+        if isinstance(value.known, bool | str) or (not value.is_known and _is_bool(node)):
+            if not frame.names and frame.owner is None:
+                self._scan.names.add(node.name)
+            self.recorded_as(node.name, "definition", node, value, "answers", f"def {node.name}")
+        elif not frame.names and frame.owner is None:
+            self._scan.names.add(node.name)
+
+    # Expressions
+
+    def expression(self, node: ast.expr, statement: ast.stmt, frame: Frame) -> None:
+        """A condition, or an expression with conditions inside."""
+        if isinstance(statement, ast.If | ast.While | ast.Assert) and node is statement.test:
+            value = self.evaluate(node, frame)
+            if value.arch:
+                self.record(
+                    self.kind(node, statement, frame), node, value,
+                    effect=_effect_of_test(statement),
+                )  # fmt: skip
+            self.parts(node, statement, frame, inside=value.arch)
+            return
+        if isinstance(statement, ast.Assign) and not frame.names and frame.owner is None:
+            self._constant(statement, frame)
+        self.parts(node, statement, frame)
+
+    def _constant(self, statement: ast.Assign, frame: Frame) -> None:
+        value = self.evaluate(statement.value, frame)
+        for target in statement.targets:
+            if not isinstance(target, ast.Name):
+                continue
+            if isinstance(value.known, Bound):
+                answer = self.invoke(value.known, [], {}, arch=False)
+                if answer.arch:
+                    self._scan.names.add(target.id)
+                    text = f"{target.id} = {effects.short(statement.value)}"
+                    self.record("definition", target, answer, effect="answers", condition=text)
+            elif value.arch:
+                self._scan.names.add(target.id)
+
+    def parts(
+        self, node: ast.AST, statement: ast.stmt, frame: Frame, *, inside: bool = False
+    ) -> None:
+        """Look for gates inside an expression; ``inside`` a condition that is recorded."""
+        match node:
+            case ast.Lambda() | ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
+                return
+            case ast.IfExp():
+                self._if_expression(node, statement, frame, inside)
+                return
+            case ast.Compare() | ast.BoolOp() | ast.UnaryOp(op=ast.Not()):
+                if not inside:
+                    value = self.evaluate(node, frame)
+                    if value.arch:
+                        kind = self.kind(node, statement, frame)
+                        self.record(kind, node, value, effect=_use(node, statement))
+                        inside = True
+            case ast.Call():
+                inside = self._call(node, statement, frame, inside)
+            case ast.Subscript(value=owner, slice=index):
+                self._table(node, owner, index, statement, frame)
+            case ast.Name(id=name, ctx=ast.Load()) | ast.Attribute(attr=name, ctx=ast.Load()):
+                self._by_name(node, name, V())
+                if (fixed := _FIXED_FLAGS.match(name)) is not None:
+                    value = V(self.machine.builds_for(int(fixed[1]), fixed[2]), arch=True)
+                    self.record("flags", node, value, effect="compiled for this one, whatever is asked")
+                elif not inside and isinstance(node, ast.Name) and _bare(node, statement):
+                    value = self.evaluate(node, frame)
+                    if value.arch and isinstance(value.known, bool):
+                        self.record("alias", node, value, effect=_use(node, statement))
+            case ast.List(elts=elts) | ast.Tuple(elts=elts) | ast.Set(elts=elts):
+                self._names_of_archs(node, elts)
+            case ast.Constant(value=str(text)):
+                self._text_of(node, text)
+                return
+            case ast.JoinedStr():
+                self._text_of(node, node)
+                return
+        for part in ast.iter_child_nodes(node):
+            if isinstance(part, ast.keyword):
+                self._keyword(part, statement, frame)
+                part = part.value
+            if isinstance(part, ast.expr):
+                self.parts(part, statement, frame, inside=inside and not isinstance(node, ast.Call))
+
+    def _if_expression(
+        self, node: ast.IfExp, statement: ast.stmt, frame: Frame, inside: bool
+    ) -> None:
+        value = self.evaluate(node.test, frame)
+        if value.arch:
+            effect = f"then {effects.short(node.body)}; else {effects.short(node.orelse)}"
+            if lost := effects.lost_flags(node):
+                effect = f"then also {', '.join(lost)}, which the other side loses; {effect}"
+            kind = "flags" if "flags" in ast.unparse(node.orelse) else self.kind(
+                node.test, statement, frame
+            )
+            self.record(kind, node.test, value, effect=effect)
+        self.parts(node.test, statement, frame, inside=value.arch or inside)
+        for part in (node.body, node.orelse):
+            self.parts(part, statement, frame)
+
+    def _call(self, node: ast.Call, statement: ast.stmt, frame: Frame, inside: bool) -> bool:
+        name = _called_name(node)
+        value = self.evaluate(node, frame)
+        if value.arch and (name in READS or isinstance(value.known, Properties)):
+            self.record("read", node, V(UNKNOWN, arch=True))
+        elif value.arch and (isinstance(value.known, bool) or PREDICATE_NAME.search(name)):
+            if not inside:
+                self.record("predicate", node, value, effect=_use(node, statement))
+        elif name not in _FORMS and name not in READS and not name.startswith("get_device_"):
+            self._dispatch(node, statement, frame)
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "get" and node.args:
+            self._table(node, node.func.value, node.args[0], statement, frame)
+        return inside
+
+    def _dispatch(self, node: ast.Call, statement: ast.stmt, frame: Frame) -> None:
+        """A call that is handed the architecture, in whatever form."""
+        for part in (*node.args, *(k.value for k in node.keywords)):
+            if isinstance(part, ast.Compare | ast.BoolOp | ast.IfExp | ast.Call):
+                continue
+            given = self.evaluate(part, frame)
+            if given.arch and type(given.known) in (str, int, tuple):
+                self.record("dispatch", node, V(UNKNOWN, arch=True), effect=_use(node, statement))
+                return
+
+    def _table(
+        self, node: ast.expr, owner: ast.expr, index: ast.expr, statement: ast.stmt, frame: Frame
+    ) -> None:
+        if isinstance(index, ast.Slice | ast.Constant):
+            return
+        key = self.evaluate(index, frame)
+        table = self.evaluate(owner, frame)
+        if not key.arch or table.arch or isinstance(table.known, tuple | list | str):
+            return
+        if not isinstance(table.known, dict):
+            self.record("table", node, V(UNKNOWN, arch=True), effect=_use(node, statement))
+            return
+        value: bool | Any = key.known in table.known if key.is_known else UNKNOWN
+        missing = "None" if isinstance(node, ast.Call) else "raises KeyError"
+        self.record("table", node, V(value, arch=True), effect=f"where it is missing: {missing}")
+
+    def _keyword(self, node: ast.keyword, statement: ast.stmt, frame: Frame) -> None:
+        if node.arg != _MAJORS:
+            return
+        majors = self.evaluate(node.value, frame)
+        value = accepted(majors.known, self.capability) if majors.is_known else None
+        shown = f"{_MAJORS}={effects.short(node.value)}"
+        self.record(
+            "jit-list", node, V(UNKNOWN if value is None else value, arch=True),
+            effect="otherwise raises: no supported CUDA architectures", condition=shown,
+        )  # fmt: skip
+
+    def _names_of_archs(self, node: ast.expr, elts: list[ast.expr]) -> None:
+        texts = [p.value for p in elts if isinstance(p, ast.Constant) and isinstance(p.value, str)]
+        names = [found for text in texts if (found := _ARCH_NAME.fullmatch(text))]
+        if elts and len(names) == len(elts):
+            value = any(int(found[1]) == self.machine.number for found in names)
+            self.record("arch-list", node, V(value, arch=True))
+
+    def _text_of(self, node: ast.expr, text: object) -> None:
+        constant = text if isinstance(text, str) else ""
+        if isinstance(text, ast.JoinedStr):
+            constant = "".join(str(p.value) for p in text.values if isinstance(p, ast.Constant))
+        if "gencode" in constant or _GENCODE.search(constant) or constant.startswith("compute_"):
+            archs = _GENCODE.findall(constant)
+            value: Any = UNKNOWN
+            if archs and len(constant) < 200:
+                value = any(self.machine.builds_for(int(n), s) for n, s in archs)
+            self.record("gencode", node, V(value, arch=True))
+        elif _ARCH_ENV.fullmatch(constant):
+            self.record("environment", node, V(UNKNOWN, arch=True))
+
+    def match(self, node: ast.Match, frame: Frame) -> None:
+        """``match`` on the capability: one gate, its cases in words."""
+        subject = self.evaluate(node.subject, frame)
+        if subject.arch:
+            cases = ", ".join(ast.unparse(case.pattern) for case in node.cases)
+            self.record("comparison", node.subject, V(UNKNOWN, arch=True), effect=f"cases {cases}")
+
+    def otherwise(self, node: ast.If, frame: Frame) -> None:
+        """The last ``else`` of a chain that raises: what no condition let through."""
+        tests: list[ast.If] = [node]
+        while len(tests[-1].orelse) == 1 and isinstance(tests[-1].orelse[0], ast.If):
+            tests.append(tests[-1].orelse[0])
+        last = tests[-1].orelse
+        if not last or not any(isinstance(part, ast.Raise) for part in last):
+            return
+        values = [negated(self.evaluate(part.test, frame)) for part in tests]
+        value = both(values, conjunction=True)
+        if value.arch:
+            shown = "none of: " + " | ".join(effects.short(part.test) for part in tests)
+            self.record(
+                "otherwise", last[0], value, effect=effects.of_body(last), condition=shown[:300]
+            )
+
+    def kind(self, node: ast.expr, statement: ast.stmt, frame: Frame) -> str:
+        """Return which kind of condition an expression is."""
+        if isinstance(statement, ast.If) and not frame.names and any(
+            isinstance(part, ast.Import | ast.ImportFrom) for part in statement.body
+        ):
+            return "import"
+        kinds = set()
+        for part in ast.walk(node):
+            if isinstance(part, ast.Call) and self.evaluate(part, frame).arch:
+                known = isinstance(self.evaluate(part, frame).known, bool)
+                if known or PREDICATE_NAME.search(_called_name(part)):
+                    kinds.add("predicate")
+            elif isinstance(part, ast.Compare) and self.evaluate(part, frame).arch:
+                kinds.add("parameter" if id(part) in self.assumed else "comparison")
+            elif isinstance(part, ast.Name | ast.Attribute) and id(part) in self.assumed:
+                name = part.id if isinstance(part, ast.Name) else part.attr
+                kinds.add("aot" if HAS_SM.match(name) and "has" in name else "parameter")
+        order = ("predicate", "comparison", "aot", "parameter")
+        return next((kind for kind in order if kind in kinds), "alias")
+
+
+def _called_name(node: ast.Call) -> str:
+    return str(getattr(node.func, "attr", getattr(node.func, "id", "")))
+
+
+def _effect_of_test(statement: ast.If | ast.While | ast.Assert) -> str:
+    if isinstance(statement, ast.Assert):
+        message = f": {effects.text(statement.msg)}" if statement.msg is not None else ""
+        return f"else raises AssertionError{message}"
+    return effects.of_branches(statement.body, statement.orelse)
+
+
+def _use(node: ast.expr, statement: ast.stmt) -> str:
+    """Return what becomes of a value: what it is assigned to, returned or handed to."""
+    match statement:
+        case ast.Return():
+            return "the answer" if statement.value is node else f"in {effects.short(statement)}"
+        case ast.Assign(targets=targets):
+            return f"sets {', '.join(ast.unparse(part) for part in targets)}"
+        case ast.AnnAssign(target=target):
+            return f"sets {ast.unparse(target)}"
+        case ast.FunctionDef() | ast.ClassDef() | ast.AsyncFunctionDef():
+            return f"decorates {statement.name}"
+    return f"in {effects.short(statement)}" if isinstance(statement, ast.Expr) else ""
+
+
+def _bare(node: ast.Name, statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Return | ast.Assign) and statement.value is node
+
+
+def _is_bool(node: _FUNCTIONS) -> bool:
+    return PREDICATE_NAME.search(node.name) is not None or (
+        node.returns is not None and ast.unparse(node.returns) == "bool"
+    )

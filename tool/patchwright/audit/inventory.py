@@ -1,0 +1,235 @@
+"""The gates of all upstreams of one state: which files to look at, and what is on record.
+
+A file's gates are kept by its content and by the contents of the files that its
+evaluation looked into: a patch to one file has only what depends on it evaluated again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from patchwright.audit.findings import GateScanner
+from patchwright.audit.gates import CAPABILITIES, Gate
+from patchwright.audit.trees import StoredTrees
+from patchwright.files import write_atomically
+from patchwright.smoke.bindings import Module, Modules
+from patchwright.smoke.outcomes import SmokeError
+
+# A line without any of these words asks for no architecture by itself.
+_WORDS = re.compile(
+    rb"(?i)sm_?\d{2,3}|capabilit|blackwell|hopper|\barchs?\b|_arch\b|arch_|_arch_|CUDA_ARCH|device_sm"
+    rb"|nvcc_flags|gencode|compute_\d|support_pdl|major_versions|get_device_properties|sm_version"
+)
+_SKIPPED = re.compile(r"(?:^|/)(?:tests?|test_\w+|3rdparty|benchmarks?|docs?)(?:/|\.py$)")
+_CODE = ("values", "externals", "evaluate", "interpret", "classes", "scanner", "findings",
+         "effects", "gates", "inventory")  # fmt: skip
+_ROUNDS = 3
+
+
+@dataclass
+class Inventory:
+    """The gates of one state, by upstream and file; ``unread`` are files with why."""
+
+    gates: list[Gate] = field(default_factory=list)
+    unread: list[tuple[str, str, str]] = field(default_factory=list)
+    files: int = 0
+    scanned: int = 0
+
+
+class Marked(GateScanner):
+    """A scanner that knows which lines of every module mention an architecture."""
+
+    words: Callable[[Module], Sequence[int]]
+
+    def marked(self, module: Module) -> Sequence[int]:
+        """Return the lines of a module that mention an architecture."""
+        return self.words(module)
+
+
+def inventory(
+    trees: StoredTrees, upstreams: Iterable[str], cache_dir: Path | None = None
+) -> Inventory:
+    """Return the gates of the given upstreams, from the record where nothing changed."""
+    work = _Work(trees, None if cache_dir is None else cache_dir / "audit" / "gates")
+    result = Inventory()
+    for upstream in upstreams:
+        work.upstream(upstream, result)
+    result.gates.sort(key=lambda g: (g.upstream, g.path, g.line, g.kind))
+    return result
+
+
+class _Work:
+    def __init__(self, trees: StoredTrees, folder: Path | None) -> None:
+        self.trees = trees
+        self.folder = folder
+        self.modules = Modules(trees)
+        self.names: set[str] = set()
+        self._patterns: tuple[int, re.Pattern[bytes]] = (-1, _WORDS)
+        self._lines: dict[tuple[str, int], Sequence[int]] = {}
+        self._scanners: dict[str, Marked] = {}
+
+    def upstream(self, upstream: str, result: Inventory) -> None:
+        """Scan an upstream; again the files that read a name found to depend on the GPU."""
+        paths = [p for p in self.trees.files(upstream) if _is_wanted(p)]
+        result.files += len(paths)
+        done: dict[str, list[Gate]] = {}
+        self.names = set()
+        fresh: set[str] = set()
+        for number in range(_ROUNDS):
+            pattern = self._pattern() if number == 0 else _of_names(fresh)
+            found: set[str] = set()
+            for path in paths:
+                if pattern.search(self.trees.read(upstream, path)) is None:
+                    continue
+                try:
+                    gates, names, made = self._file(upstream, path)
+                except SmokeError as error:
+                    if number == 0:
+                        result.unread.append((upstream, path, str(error)))
+                    continue
+                except RecursionError:
+                    result.unread.append((upstream, path, "its expressions are nested too deeply"))
+                    continue
+                done[path] = gates
+                result.scanned += made
+                found.update(names)
+            fresh = {n for n in found - self.names if _is_telling(n)}
+            self.names |= fresh
+            if not fresh:
+                break
+        result.gates += [gate for gates in done.values() for gate in gates]
+
+    def _pattern(self) -> re.Pattern[bytes]:
+        if self._patterns[0] != len(self.names):
+            words = "|".join(sorted(map(re.escape, self.names)))
+            added = rf"|\b(?:{words})\b".encode() if words else b""
+            self._patterns = len(self.names), re.compile(_WORDS.pattern + added)
+        return self._patterns[1]
+
+    def _file(self, upstream: str, path: str) -> tuple[list[Gate], list[str], int]:
+        known = sorted(self.names)
+        parts = (_code(), upstream, path, self.trees.oid(upstream, path), ",".join(known))
+        key = hashlib.sha256("\0".join(parts).encode()).hexdigest()
+        recorded = self._recall(key)
+        if recorded is not None:
+            return [Gate.from_json(g) for g in recorded["gates"]], recorded["names"], 0
+        module = self.modules.at(upstream, path)
+        gates, names, touched = self._scan(module)
+        self._keep(key, gates, names, touched)
+        return gates, names, 1
+
+    def _scan(self, module: Module) -> tuple[list[Gate], list[str], set[str]]:
+        lines = self.lines(module)
+        scans, touched, names = {}, set(), set()
+        for capability in CAPABILITIES:
+            scanner = self._scanner(capability)
+            scanner.touched = set()
+            scan = scanner.scan(module, lines)
+            scans[capability] = scan.found
+            names |= scan.names
+            touched |= scanner.touched
+            if not scan.found and not scan.names:
+                break
+        gates: dict[tuple[int, int, str, str], Gate] = {}
+        for key in sorted({key for found in scans.values() for key in found}):
+            by_capability = {c: found[key] for c, found in scans.items() if key in found}
+            first = next(iter(by_capability.values()))
+            gates[key] = Gate(
+                kind=first.kind, upstream=module.upstream, path=module.path, line=key[0],
+                end_line=getattr(first.node, "end_lineno", None) or key[0],
+                function=first.function, condition=first.condition,
+                values={c: f.value for c, f in by_capability.items()},
+                # A place that the walk does not come to is not reached.
+                reached={c: by_capability[c].reached if c in by_capability else False
+                         for c in scans},
+                effect=first.effect, assumed=any(f.assumed for f in by_capability.values()),
+            )  # fmt: skip
+        return list(gates.values()), sorted(names), touched
+
+    def _scanner(self, capability: str) -> Marked:
+        if capability not in self._scanners:
+            major, _, minor = capability.partition(".")
+            scanner = Marked(self.modules, (int(major), int(minor)))
+            scanner.words = self.lines
+            self._scanners[capability] = scanner
+        return self._scanners[capability]
+
+    def lines(self, module: Module) -> Sequence[int]:
+        """Return the lines of a module that mention an architecture."""
+        key = (module.dotted, len(self.names))
+        if key not in self._lines:
+            pattern = self._pattern()
+            data = self.trees.read(module.upstream, module.path)
+            self._lines[key] = tuple(
+                number
+                for number, line in enumerate(data.split(b"\n"), 1)
+                if pattern.search(line) is not None
+            )
+        return self._lines[key]
+
+    # The record
+
+    def _recall(self, key: str) -> dict[str, Any] | None:
+        if self.folder is None:
+            return None
+        try:
+            variants = json.loads((self.folder / key[:2] / f"{key}.json").read_bytes())
+            for variant in variants:
+                if all(self._oid_of(dotted) == oid for dotted, oid in variant["needs"].items()):
+                    return dict(variant)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return None
+        return None
+
+    def _oid_of(self, dotted: str) -> str | None:
+        place = self.trees.module(dotted)
+        return self.trees.oid(*place) if place is not None else None
+
+    def _keep(self, key: str, gates: list[Gate], names: list[str], touched: set[str]) -> None:
+        if self.folder is None:
+            return
+        path = self.folder / key[:2] / f"{key}.json"
+        variant = {
+            "needs": {dotted: self._oid_of(dotted) for dotted in sorted(touched)},
+            "names": names,
+            "gates": [gate.to_json() for gate in gates],
+        }
+        others: list[Any] = []
+        with suppress(OSError, ValueError):
+            others = json.loads(path.read_bytes())[:7]
+        # A cache that cannot be written is no reason to stop.
+        with suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, json.dumps([variant, *others]).encode())
+
+
+def _is_wanted(path: str) -> bool:
+    return path.endswith(".py") and _SKIPPED.search(path) is None
+
+
+def _is_telling(name: str) -> bool:
+    """Short or common names would have every file scanned."""
+    return len(name) > 5 and not name.startswith("__")
+
+
+def _of_names(names: set[str]) -> re.Pattern[bytes]:
+    words = "|".join(sorted(map(re.escape, names)))
+    return re.compile(rf"\b(?:{words})\b".encode())
+
+
+@cache
+def _code() -> str:
+    """The digest of the code that finds gates: another version may find others."""
+    digest = hashlib.sha256()
+    for name in _CODE:
+        path = Path(__file__).with_name(f"{name}.py")
+        digest.update(path.read_bytes() if path.exists() else b"")
+    return digest.hexdigest()

@@ -1,0 +1,253 @@
+"""Finds and evaluates the gates of one Python file, once for each capability.
+
+The file is walked as the interpreter would run it, but through every branch that the
+GPU could take: what hangs on a platform that is not CUDA (``is_hip()``) is left out, as
+are its look-alikes of capabilities.
+"""
+
+from __future__ import annotations
+
+import ast
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from patchwright.audit import effects
+from patchwright.audit.evaluate import PREDICATE_NAME, Frame
+from patchwright.audit.externals import READS
+from patchwright.audit.interpret import Interpreter
+from patchwright.audit.values import Bound, ClassOf, Function, Instance, Properties, V, both, negated
+from patchwright.smoke.bindings import Module
+
+_BRANCHING = (ast.If, ast.While, ast.Assert, ast.IfExp)
+_CONDITION = ast.Compare | ast.BoolOp | ast.UnaryOp
+_FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass
+class Found:
+    """One place of a gate, with its value for one capability."""
+
+    kind: str
+    node: ast.AST
+    function: str
+    condition: str
+    value: bool | None
+    reached: bool | None
+    effect: str
+    assumed: bool
+
+
+@dataclass
+class Scan:
+    """What one walk of a file found: by place, and the names that the GPU decides."""
+
+    found: dict[tuple[int, int, str, str], Found] = field(default_factory=dict)
+    names: set[str] = field(default_factory=set)
+
+
+class Scanner(Interpreter):
+    """An interpreter that takes down the conditions of the file that it scans."""
+
+    lines: Sequence[int] = ()
+    _scanned: Frame | None = None
+    _function = ""
+    _path: tuple[V, ...] = ()
+    _scan = Scan()
+    _memo: dict[int, V]
+
+    def scan(self, module: Module, lines: Sequence[int]) -> Scan:
+        """Return the gates of a module for this capability.
+
+        ``lines`` are those that mention an architecture: functions without any are
+        passed over.
+        """
+        self.lines, self._scan = lines, Scan()
+        frame = Frame(module)
+        self._body(module.tree.body, frame, "")
+        return self._scan
+
+    def mentions(self, module: Module, first: int, last: int) -> bool:
+        """Return whether lines of a module may ask for an architecture."""
+        lines = self.marked(module)
+        at = bisect_left(lines, first)
+        return at < len(lines) and lines[at] <= last
+
+    def marked(self, module: Module) -> Sequence[int]:
+        """Return the lines of a module that mention an architecture; given by the inventory."""
+        return self.lines
+
+    def evaluate(self, node: ast.expr, frame: Frame) -> V:
+        """Return the value of an expression; within one statement it is computed once."""
+        if frame is not self._scanned:
+            return super().evaluate(node, frame)
+        value = self._memo.get(id(node))
+        if value is None:
+            value = self._memo[id(node)] = super().evaluate(node, frame)
+        return value
+
+    # Walking
+
+    def _body(self, body: Sequence[ast.stmt], frame: Frame, function: str) -> None:
+        before = self._scanned, self._function, self._path
+        self._scanned, self._function, self._path = frame, function, ()
+        self._steps = 0
+        self._memo = {}
+        inner: list[tuple[ast.stmt, Frame]] = []
+        try:
+            self._block(body, frame, inner)
+        finally:
+            self._scanned, self._function, self._path = before
+        for node, outer in inner:
+            self._inner(node, outer, function)
+
+    def _inner(self, node: ast.stmt, outer: Frame, function: str) -> None:
+        if not self.mentions(outer.module, node.lineno, node.end_lineno or 0):
+            return
+        if isinstance(node, ast.ClassDef):
+            of = ClassOf(outer.module, node)
+            name = f"{function}.{node.name}" if function else node.name
+            self._body(node.body, Frame(outer.module, outer, of), name)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            name = f"{function}.{node.name}" if function else node.name
+            around = outer if outer.names or outer.outer else None
+            if outer.owner is not None and around is not None and not around.names:
+                around = None
+            made = Function(outer.module, node, around, outer.owner)
+            first = []
+            if outer.owner is not None and not _is_static(node):
+                first = [V(Instance(outer.owner))]
+            frame = self.frame_of(made, first, {})
+            # What a caller may give is not known, whatever the default is.
+            for parameter in (*node.args.args[len(first) :], *node.args.kwonlyargs):
+                frame.locals[parameter.arg] = V()
+            self._body(node.body, frame, name)
+
+    def _block(
+        self, body: Sequence[ast.stmt], frame: Frame, inner: list[tuple[ast.stmt, Frame]]
+    ) -> None:
+        for node in body:
+            self._steps = 0
+            self._memo = {}
+            match node:
+                case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                    self.decorators(node, frame)
+                    self.statement(node, frame)
+                    self.definition(node, frame)
+                    inner.append((node, frame))
+                case ast.If():
+                    self._if(node, frame, inner)
+                case ast.Try():
+                    self._try_block(node, frame, inner)
+                case ast.With() | ast.AsyncWith():
+                    for item in node.items:
+                        self.expression(item.context_expr, node, frame)
+                    self._block(node.body, frame, inner)
+                case ast.For() | ast.While() | ast.AsyncFor():
+                    tested = node.test if isinstance(node, ast.While) else node.iter
+                    self.expression(tested, node, frame)
+                    self._block(node.body, frame, inner)
+                    self._block(node.orelse, frame, inner)
+                case ast.Match():
+                    self.match(node, frame)
+                    for case in node.cases:
+                        self._block(case.body, frame, inner)
+                case _:
+                    for part in _expressions(node):
+                        self.expression(part, node, frame)
+                    self.statement(node, frame)
+
+    def _try_block(
+        self, node: ast.Try, frame: Frame, inner: list[tuple[ast.stmt, Frame]]
+    ) -> None:
+        for block in (node.body, *(h.body for h in node.handlers), node.orelse, node.finalbody):
+            self._block(block, frame, inner)
+
+    def _if(self, node: ast.If, frame: Frame, inner: list[tuple[ast.stmt, Frame]]) -> None:
+        tested = self.evaluate(node.test, frame)
+        self.expression(node.test, node, frame)
+        if tested.truth is not None and not tested.arch:
+            # Decided by something else than the GPU: the other branch is another platform's.
+            self._block(node.body if tested.truth else node.orelse, frame, inner)
+            return
+        self.otherwise(node, frame)
+        start, path = dict(frame.locals), self._path
+        self._path = (*path, tested)
+        self._block(node.body, frame, inner)
+        after, frame.locals = frame.locals, dict(start)
+        self._path = (*path, negated(tested))
+        self._block(node.orelse, frame, inner)
+        self._path = path
+        ends = _terminates(node.body), bool(node.orelse) and _terminates(node.orelse)
+        if ends[0] and not ends[1]:
+            self._path = (*path, negated(tested))
+        elif ends[1] and not ends[0]:
+            self._path, frame.locals = (*path, tested), after
+        elif not ends[0]:
+            self._join(tested, after, frame, node)
+
+    def _join(self, tested: V, after: dict[str, V], frame: Frame, node: ast.If) -> None:
+        from patchwright.audit.values import NOTHING_KNOWN, merged
+
+        if tested.truth is None:
+            for name in after.keys() | frame.locals.keys():
+                one = after.get(name, NOTHING_KNOWN)
+                frame.locals[name] = merged(
+                    one, frame.locals.get(name, NOTHING_KNOWN), arch=tested.arch
+                )
+            return
+        if tested.truth:
+            frame.locals = after
+        if tested.arch:
+            self._mark(node, {}, frame)
+
+    # Recording; what there is to find stands in findings.py
+
+    def record(
+        self, kind: str, node: ast.AST, value: V, *, effect: str = "", condition: str = "",
+    ) -> None:  # fmt: skip
+        """Take down one place with its value for this capability."""
+        condition = condition or effects.short(node)
+        reached = both([*self._path, value], conjunction=True) if self._path else value
+        line, column = getattr(node, "lineno", 0), getattr(node, "col_offset", 0)
+        self._scan.found[(line, column, kind, condition)] = Found(
+            kind, node, self._function, condition, value.truth, reached.truth, effect,
+            any(id(part) in self.assumed for part in ast.walk(node)),
+        )  # fmt: skip
+
+    def decorators(self, node: ast.ClassDef | _FUNCTIONS, frame: Frame) -> None:
+        """Look at the decorators of a definition."""
+
+    def definition(self, node: ast.ClassDef | _FUNCTIONS, frame: Frame) -> None:
+        """Look at a definition."""
+
+    def expression(self, node: ast.expr, statement: ast.stmt, frame: Frame) -> None:
+        """Look at an expression that a statement evaluates."""
+
+    def match(self, node: ast.Match, frame: Frame) -> None:
+        """Look at a ``match``."""
+
+    def otherwise(self, node: ast.If, frame: Frame) -> None:
+        """Look at the last ``else`` of a chain."""
+
+
+def _is_static(node: _FUNCTIONS) -> bool:
+    return any(ast.unparse(part) == "staticmethod" for part in node.decorator_list)
+
+
+def _expressions(node: ast.stmt) -> list[ast.expr]:
+    if isinstance(node, ast.AnnAssign):
+        return [node.value] if node.value is not None else []
+    return [part for part in ast.iter_child_nodes(node) if isinstance(part, ast.expr)]
+
+
+def _terminates(body: Sequence[ast.stmt]) -> bool:
+    if not body:
+        return False
+    last = body[-1]
+    if isinstance(last, ast.If):
+        return bool(last.orelse) and _terminates(last.body) and _terminates(last.orelse)
+    return isinstance(last, ast.Return | ast.Raise | ast.Continue | ast.Break)
+
+
+__all__ = ["PREDICATE_NAME", "READS", "Bound", "Found", "Properties", "Scan", "Scanner"]

@@ -1,0 +1,1 @@
+"""Finding which patches break startup, with as few starts as possible."""
