@@ -53,13 +53,21 @@ def main() -> None:
     options = parser.parse_args()
     if options.keep is not None:
         options.keep.mkdir(parents=True, exist_ok=True)
-        run(options.keep.resolve(), options.patches, options.rounds)
+        medians = run(options.keep.resolve(), options.patches, options.rounds)
     else:
-        with tempfile.TemporaryDirectory(prefix="bench-apply-") as folder:
-            run(Path(folder), options.patches, options.rounds)
+        medians = measure(options.patches, options.rounds)
+    for name, median in medians.items():
+        print(f"{name:12} {median:8.3f} s   {median / medians['git am']:7.4f} of git am")
+    print(f"again / first  {medians['again'] / medians['first']:.3f}")
 
 
-def run(folder: Path, count: int, rounds: int) -> None:
+def measure(count: int, rounds: int) -> dict[str, float]:
+    """Return medians in seconds: git am, quilt (where it is installed), first, again."""
+    with tempfile.TemporaryDirectory(prefix="bench-apply-") as folder:
+        return run(Path(folder), count, rounds)
+
+
+def run(folder: Path, count: int, rounds: int) -> dict[str, float]:
     project, cache, work = folder / "project", folder / "pristine-cache", folder / "work"
     if not (folder / "ready").exists():
         prepare(project, cache, work, count)
@@ -68,10 +76,7 @@ def run(folder: Path, count: int, rounds: int) -> None:
     for _ in range(rounds):
         for name, trees in one_round(folder, project, cache, work, seconds).items():
             assert trees == (folder / "trees").read_text(encoding="ascii").split(), name
-    medians = {name: statistics.median(times) for name, times in seconds.items()}
-    for name, median in medians.items():
-        print(f"{name:12} {median:8.3f} s   {median / medians['git am']:7.4f} of git am")
-    print(f"again / first  {medians['again'] / medians['first']:.3f}")
+    return {name: statistics.median(times) for name, times in seconds.items()}
 
 
 def prepare(project: Path, cache: Path, work: Path, count: int) -> None:

@@ -51,6 +51,53 @@ def test_red_without_green_with(run: str, control: str, verdict: str, word: str 
     assert (answer.verdict, answer.control) == (verdict, word)
 
 
+def on_device(
+    run: str, control: str, *, context: str = "step", device: str = "sm_90", arch: str = "sm_120"
+) -> Answer:
+    question = Question(
+        3, "gpu", context, runs=((3, run_of(3)),), controls=((3, run_of(3, BEFORE)),),
+        arch=(arch,) if arch else (),
+    )  # fmt: skip
+    outcomes = {
+        key: Result(word, "why", 0.5, made=True, device=device)
+        for key, word in ((run_of(3), run), (run_of(3, BEFORE), control))
+    }
+    return judge(question, outcomes)
+
+
+@pytest.mark.parametrize("context", ["step", "alone", "without"])
+@pytest.mark.parametrize(
+    ("run", "control", "verdict", "word"),
+    [
+        ("passed", "passed", "passed", "passed"),
+        ("passed", "failed", "failed", "failed"),
+        ("failed", "passed", "failed", "passed"),
+        ("passed", "error", "error", "error"),
+        ("passed", "blocked", "blocked", None),
+    ],
+)
+def test_a_device_that_is_no_target_must_see_no_change(
+    run: str, control: str, verdict: str, word: str | None, context: str
+) -> None:
+    answer = on_device(run, control, context=context)
+    assert (answer.verdict, answer.control) == (verdict, word)
+
+
+def test_a_pass_on_another_device_says_so() -> None:
+    assert on_device("passed", "passed").reason == "left alone on sm_90 (not a target of 0003)"
+    changed = on_device("passed", "failed")
+    assert changed.reason == (
+        "0003 changes what sm_90 does, which its field Arch does not name: why"
+    )
+
+
+def test_a_target_must_be_red_without_and_green_with() -> None:
+    assert on_device("passed", "passed", device="sm_120").verdict == "vacuous"
+    assert on_device("passed", "failed", device="sm_120", arch="sm_120a").verdict == "passed"
+    # A patch that names no architecture is for every one.
+    assert on_device("passed", "passed", arch="").verdict == "vacuous"
+
+
 def test_the_inner_error_is_the_reason() -> None:
     assert judged("failed", "failed", "majors [9, 10]").reason == "majors [9, 10]"
     assert judged("passed", "error", "no such gate").reason == "the control broke: no such gate"

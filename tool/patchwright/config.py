@@ -84,7 +84,13 @@ def find_root(start: Path) -> Path:
     Raises InputError where there is none, or where a pyproject.toml on the way cannot
     be read.
     """
-    start = start.resolve()
+    try:
+        start = start.resolve(strict=True)
+    except (OSError, RuntimeError) as error:
+        raise InputError(
+            f"the folder cannot be entered: {getattr(error, 'strerror', error)}",
+            where=str(start), next_step="go to the project, or name it with -C DIR",
+        ) from error  # fmt: skip
     for folder in (start, *start.parents):
         if (folder / FILE_NAME).is_file() and _section(folder) is not None:
             return folder
@@ -182,6 +188,8 @@ class _Table:
         value = self.values.get(name)
         if value is not None and (not isinstance(value, str) or not value.strip()):
             self.refuse(name, f"text is expected, not {_kind(value)}", "put it in quotes")
+        if value is not None and not value.isprintable():
+            self.refuse(name, f"{value!r} holds a character that cannot be printed", "remove it")
         return value
 
     def texts(self, name: str) -> tuple[str, ...]:

@@ -59,8 +59,9 @@ class Inputs:
     ``trees`` and ``baseline`` map an upstream to the id of the tree that ran (installed
     layout, files outside the pristine tree included). ``harness`` is the digest of the
     fixtures. ``environment`` holds what the tier adds: ``compiler`` (its identity) at
-    the compile tier; ``device`` (its architecture), ``driver`` and ``cuda`` at the gpu
-    tiers.
+    the compile tier; ``environment`` (the interpreter and packages that run upstream's
+    code) at the import tier; both and ``device`` (its architecture), ``device-name``,
+    ``driver`` and ``cuda`` at the gpu tiers, and how many ``devices`` for several.
     """
 
     test: str

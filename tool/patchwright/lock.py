@@ -24,7 +24,7 @@ FILE_NAME = "upstream.lock"
 FORMAT = 1
 ABSENT = "(absent)"
 _HEADER = b"# Written by `patchwright lock`; edit pyproject.toml or the patches instead.\n"
-_REWRITE = "run `patchwright lock` with a correct file (git checkout -- upstream.lock)"
+_REWRITE = "restore it (git checkout -- upstream.lock), or remove it and run `patchwright lock`"
 _OBJECT_ID, _SHA256 = re.compile("[0-9a-f]{40}"), re.compile("[0-9a-f]{64}")
 _TEXT = re.compile(r"\S(?:.*\S)?")
 # Key to the form of its value, in the order in which they are written.
@@ -108,9 +108,12 @@ def read_lock(path: Path) -> Lock:
     from patchwright.config import read_toml
 
     try:
+        # A pipe or a device in its place would be read for ever.
+        if path.exists() and not path.is_file():
+            raise InputError("this is not a regular file", where=str(path), next_step=_REWRITE)
         text = path.read_bytes()
-    except FileNotFoundError:
-        text = b""
+    except OSError:
+        text = b""  # said below
     for number, line in enumerate(text.split(b"\n"), 1):
         if line.startswith((b"<<<<<<< ", b">>>>>>> ", b"||||||| ")):
             raise InputError(
@@ -118,7 +121,11 @@ def read_lock(path: Path) -> Lock:
                 next_step="take one side (git checkout --ours or --theirs upstream.lock), then "
                 "run `patchwright lock`",
             )  # fmt: skip
-    return _Reader(path, text, read_toml(path)).lock()
+    try:
+        content = read_toml(path)
+    except InputError as error:
+        raise InputError(error.what, where=error.where, next_step=_REWRITE) from error
+    return _Reader(path, text, content).lock()
 
 
 class _Reader:
@@ -307,6 +314,8 @@ def upstream_disagreements(
 
 def file_sha256(path: Path) -> str | None:
     """Return a file's sha256, or None where it is missing or cannot be read."""
+    if not path.is_file():  # a pipe or a device would be read for ever
+        return None
     try:
         with path.open("rb") as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()

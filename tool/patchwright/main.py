@@ -6,6 +6,7 @@ This is the one place that turns an error into its text and its exit code:
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import importlib
 import io
@@ -23,10 +24,12 @@ from patchwright.errors import PatchwrightError
 # Name to one line of help: `--help` must not import what the commands need.
 _COMMANDS = {
     "apply": "Write a patched tree to a folder.",
+    "bisect": "Find the patches that break startup.",
     "cache": "List and prune what the tool keeps in your cache.",
     "evidence": "List, show, export and import what was verified.",
     "lock": "Resolve the pins and write upstream.lock, or check it.",
     "show": "Print one patch: fields, needs, files, verdicts.",
+    "start": "Start a server on the patched tree, once.",
     "status": "Print the series: how each patch applies, and what is verified.",
     "verify": "Show for each patch that it does what it says.",
 }
@@ -84,6 +87,9 @@ def _cli(ctx: click.Context, directory: Path) -> None:
 
 def run(argv: list[str]) -> int:
     """Run one command line and return its exit code; errors are said on stderr."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # it was closed when we were started
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123, SIM115
     for stream in (sys.stdout, sys.stderr):
         # File names and upstream text may hold what the terminal's encoding lacks.
         if isinstance(stream, io.TextIOWrapper):
@@ -115,9 +121,18 @@ def run(argv: list[str]) -> int:
 
 def _say(error: PatchwrightError) -> None:
     place = f"{error.where}: " if error.where else ""
-    click.echo(f"patchwright: error: {place}{error.what}", err=True)
-    if error.next_step:
-        click.echo(f"Next: {error.next_step}", err=True)
+    # The exit code says it as well, where standard error cannot be written.
+    with contextlib.suppress(OSError):
+        click.echo(f"patchwright: error: {_printable(place + error.what)}", err=True)
+        if error.next_step:
+            click.echo(f"Next: {_printable(error.next_step)}", err=True)
+
+
+def _printable(text: str) -> str:
+    """Return ``text`` with its control characters escaped: file names may hold any."""
+    return "".join(
+        c if c >= " " or c == "\n" else c.encode("unicode_escape").decode() for c in text
+    )
 
 
 def _broke(error: Exception, argv: list[str]) -> int:

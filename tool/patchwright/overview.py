@@ -14,7 +14,7 @@ from patchwright.series import Selection
 from patchwright.smoke.evidenced import Evidenced, Result
 from patchwright.smoke.runs import Run
 from patchwright.tiers import TIERS
-from patchwright.verify import Planner, Question, Request, judge
+from patchwright.verify import Planner, Question, Request, check_pins, judge
 
 
 @dataclass(frozen=True)
@@ -40,10 +40,14 @@ class PatchOverview:
 
 
 def overview(project: Project, selection: Selection) -> list[PatchOverview]:
-    """Return the selected patches in order. Runs nothing; imports a pin not yet imported."""
+    """Return the selected patches in order. Runs nothing; imports a pin not yet imported.
+
+    Raises InputError for a patch that was made for another version than its pin.
+    """
     tests = Evidenced(project, EvidenceStore(project.state_dir / "evidence"))
     planner = Planner(project, tests)
     picked = selection.pick(project.series)
+    check_pins(project, picked)
     _, verdicts = planner.chain.apply(picked)
     state = planner.chain.base()
     evidence = _evidence(project, planner, selection, picked)

@@ -56,7 +56,8 @@ class Project:
     @cached_property
     def lock(self) -> Lock | None:
         """The lock, or None where there is none yet."""
-        return read_lock(self.lock_path) if self.lock_path.exists() else None
+        there = self.lock_path.exists() or self.lock_path.is_symlink()
+        return read_lock(self.lock_path) if there else None
 
     @cached_property
     def series(self) -> Series:
@@ -90,8 +91,9 @@ class Project:
             folder.mkdir(exist_ok=True)
             ignore = folder / ".gitignore"
             if not ignore.exists():
-                from patchwright.files import write_atomically
+                from patchwright.files import sweep, write_atomically
 
+                sweep(folder, ignore.name)
                 write_atomically(ignore, b"*\n")
         except OSError as error:
             raise PatchwrightError(

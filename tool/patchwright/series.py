@@ -183,17 +183,19 @@ def _with_upstream(patch: Patch, names: Collection[str]) -> Patch:
     if patch.upstream is None:
         if len(names) == 1:
             return dataclasses.replace(patch, upstream=next(iter(names)))
-        raise InputError(
-            "the patch does not say which upstream it changes",
-            where=str(patch.path),
-            next_step=f"add 'Upstream: NAME VERSION' below its '---' line; NAME is one of {known}",
-        )
+        what = "the patch does not say which upstream it changes"
+        step = f"add 'Upstream: NAME VERSION' below its '---' line; NAME is one of {known}"
+        if not patch.parts.separated and patch.parts.damage is not None:
+            # An empty file or none of git's: what is wrong is not the missing field.
+            what, step = f"{what}: {patch.parts.damage.reason}", patch.parts.damage.next_step
+        raise InputError(what, where=str(patch.path), next_step=step)
     if patch.upstream not in names:
         line = next(item.line for item in patch.fields if item.name == "Upstream")
         raise InputError(
             f"{patch.upstream} is not an upstream of this project",
             where=f"{patch.path}:{line}",
-            next_step=f"use one of {known}, or add it to [tool.patchwright.upstream]",
+            next_step=(f"use one of {known}, or " if known else "")
+            + f"add [tool.patchwright.upstreams.{patch.upstream}] to pyproject.toml",
         )
     return patch
 

@@ -43,6 +43,7 @@ class Question:
     trees: State | None = None
     control_trees: State | None = None
     settled: tuple[str, str] | None = None  # verdict and reason, where nothing has to run
+    settled_control: str | None = None  # with it: what the control is known to end with
     arch: tuple[str, ...] = ()  # what the patch is for; empty: every architecture
     notes: tuple[str, ...] = ()
 
@@ -128,8 +129,13 @@ class Planner:
                 reason = self._undeclared(patch, picked) or reason
             settled = ("error", reason)
         if settled is not None and settled[0] != "blocked":
+            # A file that dies on import does so in the control as well.
+            dies = not trouble and any(
+                self.tests.broken(self.project.root / name) for name in patch.smoke
+            )
             return Question(patch.number, tier, context, trees=after, control_trees=before,
-                            settled=settled, notes=notes)  # fmt: skip
+                            settled=settled, settled_control="error" if dies else None,
+                            notes=notes)  # fmt: skip
         # What is blocked here still names its runs: they may have been made elsewhere.
         tests = self._tests(patch, tier)
         return Question(
@@ -178,7 +184,7 @@ class Planner:
         for name in patch.smoke:
             path = self.project.root / name
             if not path.is_file():
-                return "error", f"{name} is missing: write it, or correct the field Smoke"
+                return "error", _no_file(name, path)
             broken = self.tests.broken(path)
             if broken:
                 return "error", f"{name}: {broken}"
@@ -232,6 +238,14 @@ def check_pins(project: Project, patches: Iterable[Patch]) -> None:
         raise problem
 
 
+def _no_file(name: str, path: Path) -> str:
+    if "::" in name:
+        return f"{name}: the field Smoke names a file; leave out what follows '::'"
+    if path.exists():
+        return f"{name} is not a file: name the smoke test itself in the field Smoke"
+    return f"{name} is missing: write it, or correct the field Smoke"
+
+
 def _not_applied(verdict: ApplyVerdict) -> str:
     return f"{verdict.patch_number:04d} does not apply: {verdict.verdict}: {verdict.reason}"
 
@@ -261,6 +275,10 @@ def verify(
             if answer.verdict == "blocked" else answer
             for answer in answers
         ]  # fmt: skip
+    if "startup" in request.tiers:
+        from patchwright.startup.tier import with_starts
+
+        answers = with_starts(project, answers, project.progress)
     return answers
 
 
@@ -268,7 +286,7 @@ def judge(question: Question, results: Mapping[Run, Result]) -> Answer:
     """Return the verdict that the outcomes of a question's runs give."""
     if question.settled is not None:
         verdict, reason = question.settled
-        return Answer(question, verdict, reason=reason)
+        return Answer(question, verdict, question.settled_control, reason)
     runs = [(number, results[run]) for number, run in question.runs]
     controls = [(number, results[run]) for number, run in question.controls]
     all_runs = [run for _, run in (*question.runs, *question.controls)]

@@ -50,7 +50,8 @@ class AppliedCache:
         except sqlite3.OperationalError as error:
             raise PatchwrightError(
                 f"the cache of applied patches cannot be written: {error}", where=str(self.path),
-                next_step="make the folder writable or set PATCHWRIGHT_CACHE to another one",
+                next_step="make room, make the folder writable, or set PATCHWRIGHT_CACHE to "
+                "another one",
             ) from error  # fmt: skip
         except sqlite3.DatabaseError:
             self._discard()

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from patchwright.applying.cache import AppliedCache, key
-from patchwright.packs import missing
 from patchwright.applying.verdicts import OK, ApplyVerdict, combine, decode, encode
 from patchwright.changes import CorruptPatch
 from patchwright.errors import InputError
 from patchwright.files import hold_folder
 from patchwright.lock import ABSENT, layout_digest, only_upstream
+from patchwright.packs import missing
 from patchwright.patch import Patch
 
 if TYPE_CHECKING:

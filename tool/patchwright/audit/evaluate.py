@@ -23,6 +23,7 @@ from patchwright.audit.values import (
     ClassOf,
     EnumMember,
     External,
+    Fields,
     Function,
     Instance,
     Package,
@@ -34,7 +35,7 @@ from patchwright.audit.values import (
     merged,
     negated,
 )
-from patchwright.smoke.bindings import STAR, Module, Modules, bound, bound_by, in_scope
+from patchwright.smoke.bindings import STAR, Module, Modules, bound_by, in_scope
 
 # Names of values that stand for an architecture where nothing else is known of them:
 # parameters, attributes of foreign objects.
@@ -61,9 +62,23 @@ class Frame:
     returned: list[V] = field(default_factory=list)
     returns_by_arch: bool = False
 
+    @property
+    def is_function(self) -> bool:
+        """Whether this is the frame of a function, not of a module or a class body."""
+        return bool(self.names) or bool(self.locals)
+
+
+@dataclass(frozen=True)
+class Lazy:
+    """An import in a function, looked up when the name is read."""
+
+    node: ast.Import | ast.ImportFrom
+
 
 class Evaluator:
     """Expressions for one capability; remembers what modules bind."""
+
+    names: Any
 
     def __init__(self, modules: Modules, capability: tuple[int, int]) -> None:
         self.modules = modules
@@ -93,7 +108,7 @@ class Evaluator:
         return self._names[key]
 
     def _module_name(self, module: Module, name: str) -> V:
-        statements = [s for s in module.statements.get(name, ()) if name in bound(s)]
+        statements = [s for s in module.statements.get(name, ()) if name in self.names.of(s)]
         if statements:
             frame = Frame(module)
             self.run(statements, frame, only=name)
@@ -157,7 +172,11 @@ class Evaluator:
         inside: Frame | None = frame
         while inside is not None:
             if name in inside.locals:
-                return inside.locals[name]
+                value = inside.locals[name]
+                if isinstance(value.known, Lazy):
+                    value = self.imported(frame.module, value.known.node, name)
+                    inside.locals[name] = value
+                return value
             if name in inside.names:
                 return NOTHING_KNOWN
             inside = inside.outer
@@ -242,6 +261,8 @@ class Evaluator:
                 return self.external_attribute(f"{dotted}.{name}")
             case Properties(capability=(major, minor)):
                 return V({"major": major, "minor": minor}.get(name, UNKNOWN), arch=True)
+            case Fields(values=values):
+                return values.get(name, NOTHING_KNOWN)
             case Instance(of=of):
                 return self.member(of, name, owner)
             case ClassOf():

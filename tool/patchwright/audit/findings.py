@@ -104,17 +104,18 @@ class GateScanner(Scanner):
         """A function that answers for the architecture."""
         if isinstance(node, ast.ClassDef):
             return
-        if not self.mentions(frame.module, node.lineno, node.end_lineno or 0):
+        name = ".".join(filter(None, (self._function, node.name)))
+        if self._only is not None and name not in self._only:
             return
-        made = Function(frame.module, node, frame if frame.names else None, frame.owner)
+        made = Function(frame.module, node, frame if frame.is_function else None, frame.owner)
         value = self.interpreted(made, [], {})
         if not value.arch:
             return
         if isinstance(value.known, bool | str) or (not value.is_known and _is_bool(node)):
-            if not frame.names and frame.owner is None:
+            if not frame.is_function and frame.owner is None:
                 self._scan.names.add(node.name)
             self.recorded_as(node.name, "definition", node, value, "answers", f"def {node.name}")
-        elif not frame.names and frame.owner is None:
+        elif not frame.is_function and frame.owner is None:
             self._scan.names.add(node.name)
 
     # Expressions
@@ -130,7 +131,7 @@ class GateScanner(Scanner):
                 )  # fmt: skip
             self.parts(node, statement, frame, inside=value.arch)
             return
-        if isinstance(statement, ast.Assign) and not frame.names and frame.owner is None:
+        if isinstance(statement, ast.Assign) and not frame.is_function and frame.owner is None:
             self._constant(statement, frame)
         self.parts(node, statement, frame)
 
@@ -245,6 +246,8 @@ class GateScanner(Scanner):
         if not isinstance(table.known, dict):
             self.record("table", node, V(UNKNOWN, arch=True), effect=_use(node, statement))
             return
+        if not table.known:
+            return  # Filled later: what it holds is not known.
         value: bool | Any = key.known in table.known if key.is_known else UNKNOWN
         missing = "None" if isinstance(node, ast.Call) else "raises KeyError"
         self.record("table", node, V(value, arch=True), effect=f"where it is missing: {missing}")
@@ -293,6 +296,9 @@ class GateScanner(Scanner):
         while len(tests[-1].orelse) == 1 and isinstance(tests[-1].orelse[0], ast.If):
             tests.append(tests[-1].orelse[0])
         last = tests[-1].orelse
+        place = (getattr(last[0], "lineno", 0), getattr(last[0], "col_offset", 0)) if last else None
+        if any(key[:2] == place and f.kind == "otherwise" for key, f in self._scan.found.items()):
+            return  # Told at the head of the chain.
         if not last or not any(isinstance(part, ast.Raise) for part in last):
             return
         values = [negated(self.evaluate(part.test, frame)) for part in tests]
@@ -305,7 +311,7 @@ class GateScanner(Scanner):
 
     def kind(self, node: ast.expr, statement: ast.stmt, frame: Frame) -> str:
         """Return which kind of condition an expression is."""
-        if isinstance(statement, ast.If) and not frame.names and any(
+        if isinstance(statement, ast.If) and not frame.is_function and any(
             isinstance(part, ast.Import | ast.ImportFrom) for part in statement.body
         ):
             return "import"

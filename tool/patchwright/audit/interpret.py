@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from patchwright.audit.evaluate import Evaluator, Frame
+from patchwright.audit.evaluate import Evaluator, Frame, Lazy
 from patchwright.audit.externals import ABSENT, PURE_METHODS
 from patchwright.audit.values import (
     NOTHING_KNOWN,
@@ -18,11 +18,13 @@ from patchwright.audit.values import (
     ClassOf,
     EnumMember,
     External,
+    Fields,
     Function,
     Instance,
     Package,
     Properties,
     V,
+    joined,
     merged,
 )
 from patchwright.smoke.bindings import Module, bound, in_scope
@@ -42,11 +44,36 @@ _BUILTINS: dict[str, Any] = {
 _ENUMS = {"Enum", "IntEnum", "StrEnum"}
 
 
+class Names:
+    """What statements bind, worked out once for all capabilities."""
+
+    def __init__(self) -> None:
+        self._bound: dict[int, frozenset[str]] = {}
+
+    def of(self, node: ast.stmt) -> frozenset[str]:
+        """Return the names that one statement binds."""
+        known = self._bound.get(id(node))
+        if known is None:
+            known = self._bound[id(node)] = bound(node)
+        return known
+
+    def inside(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> frozenset[str]:
+        """Return the names that a function's body binds."""
+        known = self._bound.get(-id(node))
+        if known is None:
+            known = frozenset(name for part in node.body for name in self.of(part))
+            self._bound[-id(node)] = known
+        return known
+
+
 class Interpreter(Evaluator):
     """Statements, functions and classes for one capability."""
 
-    def __init__(self, modules: Any, capability: tuple[int, int]) -> None:
+    def __init__(
+        self, modules: Any, capability: tuple[int, int], names: Names | None = None
+    ) -> None:
         super().__init__(modules, capability)
+        self.names = names if names is not None else Names()
         self._depth = 0
         self._steps = 0
         self._results: dict[tuple[int, Any], V] = {}
@@ -62,7 +89,7 @@ class Interpreter(Evaluator):
         passed over.
         """
         for statement in body:
-            if only and only not in bound(statement):
+            if only and only not in self.names.of(statement):
                 continue
             self._steps += 1
             if self._steps > _STEPS or not self.statement(statement, frame, only):
@@ -95,8 +122,10 @@ class Interpreter(Evaluator):
             case ast.ClassDef():
                 frame.locals[node.name] = V(ClassOf(frame.module, node))
             case ast.Import() | ast.ImportFrom():
-                for name in bound(node) - {"*"}:
-                    if not only or name == only:
+                for name in self.names.of(node) - {"*"}:
+                    if not only:
+                        frame.locals[name] = V(Lazy(node))
+                    elif name == only:
                         frame.locals[name] = self.imported(frame.module, node, name)
             case ast.Try():
                 return self._try(node, frame, only)
@@ -104,15 +133,15 @@ class Interpreter(Evaluator):
                 self._forget(bound_by_items(node), frame)
                 return self.run(body, frame, only=only)
             case ast.For(body=body) | ast.While(body=body) | ast.AsyncFor(body=body):
-                names = frozenset(bound(node))
+                names = self.names.of(node)
                 self._forget(names, frame)
                 self.run(body, frame, only=only)
                 self._forget(names, frame)
             case ast.Match(cases=cases):
-                self._forget(bound(node), frame)
+                self._forget(self.names.of(node), frame)
                 for case in cases:
                     self.run(case.body, frame, only=only)
-                self._forget(bound(node), frame)
+                self._forget(self.names.of(node), frame)
         return True
 
     def branch(
@@ -134,10 +163,7 @@ class Interpreter(Evaluator):
         after_first, frame.locals = frame.locals, dict(start)
         second = self.run(orelse, frame, only=only)
         if first and second:
-            for name in after_first.keys() | frame.locals.keys():
-                one = after_first.get(name, NOTHING_KNOWN)
-                other = frame.locals.get(name, NOTHING_KNOWN)
-                frame.locals[name] = merged(one, other, arch=tested.arch)
+            frame.locals = joined(after_first, frame.locals, arch=tested.arch)
         elif first:
             frame.locals = after_first
         return first or second
@@ -168,10 +194,7 @@ class Interpreter(Evaluator):
             return False
         together = ends[0]
         for other in ends[1:]:
-            together = {
-                name: merged(together.get(name, NOTHING_KNOWN), other.get(name, NOTHING_KNOWN))
-                for name in together.keys() | other.keys()
-            }
+            together = joined(together, other)
         frame.locals = together
         return self.run(node.finalbody, frame, only=only)
 
@@ -202,10 +225,10 @@ class Interpreter(Evaluator):
 
     def decorated(self, node: ast.FunctionDef | ast.AsyncFunctionDef, frame: Frame) -> V:
         """Return a function; decorators are taken to change no decision."""
-        outer = frame if frame.names or frame.outer is not None or frame.returned else None
+        outer = frame if frame.is_function else None
         return V(Function(frame.module, node, outer, frame.owner))
 
-    def invoke(self, function: Any, args: list[V], kwargs: dict[str, V], arch: bool) -> V:  # noqa: PLR0911
+    def invoke(self, function: Any, args: list[V], kwargs: dict[str, V], arch: bool) -> V:
         """Return what calling a value gives; unknown for what is not understood."""
         match function:
             case Bound(function=inner, args=first, kwargs=given):
@@ -272,9 +295,6 @@ class Interpreter(Evaluator):
     def frame_of(self, function: Function, args: list[V], kwargs: dict[str, V]) -> Frame:
         """Return the frame of a call: parameters bound, defaults where nothing is given."""
         node = function.node
-        names: set[str] = set()
-        if not isinstance(node, ast.Lambda):
-            names = {name for statement in node.body for name in bound(statement)}
         parameters = [*node.args.posonlyargs, *node.args.args]
         frame = Frame(function.module, function.outer, function.owner)
         given = dict(zip((p.arg for p in parameters), args, strict=False)) | kwargs
@@ -294,7 +314,8 @@ class Interpreter(Evaluator):
             if value is None and name in defaults:
                 value = self.evaluate(defaults[name], outer)
             frame.locals[name] = value if value is not None else NOTHING_KNOWN
-        frame.names = frozenset(names)
+        if not isinstance(node, ast.Lambda):
+            frame.names = self.names.inside(node)
         return frame
 
     def _external(self, dotted: str, args: list[V], kwargs: dict[str, V]) -> V:  # noqa: PLR0911, PLR0912
@@ -306,6 +327,8 @@ class Interpreter(Evaluator):
             return V(Properties(self.capability), arch=True)
         if dotted in ("torch.cuda.is_available", "torch.cuda.is_initialized"):
             return V(True)
+        if dotted == "types.SimpleNamespace":
+            return V(Fields(kwargs))
         if dotted == "functools.partial" and args:
             return V(Bound(args[0].known, tuple(args[1:]), kwargs))
         if dotted in _TRANSPARENT or dotted.startswith("functools."):
@@ -361,7 +384,7 @@ class Interpreter(Evaluator):
             if name in attributes:
                 return attributes[name]
         for node in of.node.body:
-            if isinstance(node, ast.Assign | ast.AnnAssign) and name in bound(node):
+            if isinstance(node, ast.Assign | ast.AnnAssign) and name in self.names.of(node):
                 if node.value is None:
                     return NOTHING_KNOWN
                 return self.evaluate(node.value, Frame(of.module))

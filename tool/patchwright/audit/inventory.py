@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -18,6 +19,8 @@ from typing import Any
 
 from patchwright.audit.findings import GateScanner
 from patchwright.audit.gates import CAPABILITIES, Gate
+from patchwright.audit.interpret import Names
+from patchwright.audit.scanner import Found
 from patchwright.audit.trees import StoredTrees
 from patchwright.files import write_atomically
 from patchwright.smoke.bindings import Module, Modules
@@ -75,6 +78,8 @@ class _Work:
         self._patterns: tuple[int, re.Pattern[bytes]] = (-1, _WORDS)
         self._lines: dict[tuple[str, int], Sequence[int]] = {}
         self._scanners: dict[str, Marked] = {}
+        self._shared = Names()
+        self._reads: dict[int, frozenset[str]] = {}
 
     def upstream(self, upstream: str, result: Inventory) -> None:
         """Scan an upstream; again the files that read a name found to depend on the GPU."""
@@ -128,25 +133,31 @@ class _Work:
 
     def _scan(self, module: Module) -> tuple[list[Gate], list[str], set[str]]:
         lines = self.lines(module)
-        scans, touched, names = {}, set(), set()
+        scans: dict[str, dict[tuple[int, int, str], Found]] = {}
+        touched: set[str] = set()
+        names: set[str] = set()
+        only: set[str] | None = None
         for capability in CAPABILITIES:
             scanner = self._scanner(capability)
             scanner.touched = set()
-            scan = scanner.scan(module, lines)
+            scan = scanner.scan(module, lines, only)
+            # Which conditions there are is the same for all capabilities.
+            only = {found.function for found in scan.found.values()} if only is None else only
             scans[capability] = scan.found
             names |= scan.names
             touched |= scanner.touched
             if not scan.found and not scan.names:
                 break
-        gates: dict[tuple[int, int, str, str], Gate] = {}
+        gates: dict[tuple[int, int, str], Gate] = {}
         for key in sorted({key for found in scans.values() for key in found}):
             by_capability = {c: found[key] for c, found in scans.items() if key in found}
-            first = next(iter(by_capability.values()))
+            kinds = [f.kind for f in by_capability.values()]
+            first = max(by_capability.values(), key=lambda f: (kinds.count(f.kind), f.kind))
             gates[key] = Gate(
                 kind=first.kind, upstream=module.upstream, path=module.path, line=key[0],
                 end_line=getattr(first.node, "end_lineno", None) or key[0],
                 function=first.function, condition=first.condition,
-                values={c: f.value for c, f in by_capability.items()},
+                values={c: by_capability[c].value if c in by_capability else None for c in scans},
                 # A place that the walk does not come to is not reached.
                 reached={c: by_capability[c].reached if c in by_capability else False
                          for c in scans},
@@ -157,7 +168,8 @@ class _Work:
     def _scanner(self, capability: str) -> Marked:
         if capability not in self._scanners:
             major, _, minor = capability.partition(".")
-            scanner = Marked(self.modules, (int(major), int(minor)))
+            scanner = Marked(self.modules, (int(major), int(minor)), self._shared)
+            scanner.reads = self._reads
             scanner.words = self.lines
             self._scanners[capability] = scanner
         return self._scanners[capability]
@@ -168,10 +180,9 @@ class _Work:
         if key not in self._lines:
             pattern = self._pattern()
             data = self.trees.read(module.upstream, module.path)
+            ends = [match.start() for match in re.finditer(rb"\n", data)]
             self._lines[key] = tuple(
-                number
-                for number, line in enumerate(data.split(b"\n"), 1)
-                if pattern.search(line) is not None
+                sorted({bisect_left(ends, m.start()) + 1 for m in pattern.finditer(data)})
             )
         return self._lines[key]
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import ast
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from patchwright.audit import effects
 from patchwright.audit.evaluate import PREDICATE_NAME, Frame
 from patchwright.audit.externals import READS
 from patchwright.audit.interpret import Interpreter
-from patchwright.audit.values import Bound, ClassOf, Function, Instance, Properties, V, both, negated
+from patchwright.audit.values import ClassOf, Function, Instance, V, both, joined, negated
 from patchwright.smoke.bindings import Module
 
 _BRANCHING = (ast.If, ast.While, ast.Assert, ast.IfExp)
@@ -42,7 +42,7 @@ class Found:
 class Scan:
     """What one walk of a file found: by place, and the names that the GPU decides."""
 
-    found: dict[tuple[int, int, str, str], Found] = field(default_factory=dict)
+    found: dict[tuple[int, int, str], Found] = field(default_factory=dict)
     names: set[str] = field(default_factory=set)
 
 
@@ -50,19 +50,23 @@ class Scanner(Interpreter):
     """An interpreter that takes down the conditions of the file that it scans."""
 
     lines: Sequence[int] = ()
+    _only: Collection[str] | None = None
     _scanned: Frame | None = None
     _function = ""
     _path: tuple[V, ...] = ()
     _scan = Scan()
+    reads: dict[int, frozenset[str]]
     _memo: dict[int, V]
 
-    def scan(self, module: Module, lines: Sequence[int]) -> Scan:
+    def scan(
+        self, module: Module, lines: Sequence[int], only: Collection[str] | None = None
+    ) -> Scan:
         """Return the gates of a module for this capability.
 
         ``lines`` are those that mention an architecture: functions without any are
-        passed over.
+        passed over, as are those that ``only`` does not name.
         """
-        self.lines, self._scan = lines, Scan()
+        self.lines, self._only, self._scan = lines, only, Scan()
         frame = Frame(module)
         self._body(module.tree.body, frame, "")
         return self._scan
@@ -110,13 +114,15 @@ class Scanner(Interpreter):
             self._body(node.body, Frame(outer.module, outer, of), name)
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             name = f"{function}.{node.name}" if function else node.name
-            around = outer if outer.names or outer.outer else None
-            if outer.owner is not None and around is not None and not around.names:
-                around = None
+            around = outer if outer.is_function else None
             made = Function(outer.module, node, around, outer.owner)
             first = []
             if outer.owner is not None and not _is_static(node):
                 first = [V(Instance(outer.owner))]
+            if self._only is not None and not any(
+                other == name or other.startswith(f"{name}.") for other in self._only
+            ):
+                return
             frame = self.frame_of(made, first, {})
             # What a caller may give is not known, whatever the default is.
             for parameter in (*node.args.args[len(first) :], *node.args.kwonlyargs):
@@ -131,21 +137,23 @@ class Scanner(Interpreter):
             self._memo = {}
             match node:
                 case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
-                    self.decorators(node, frame)
-                    self.statement(node, frame)
-                    self.definition(node, frame)
-                    inner.append((node, frame))
+                    if self.mentions(frame.module, _first_line(node), node.end_lineno or 0):
+                        self.decorators(node, frame)
+                        self.definition(node, frame)
+                        inner.append((node, frame))
+                    if frame.is_function:
+                        self.statement(node, frame)
                 case ast.If():
                     self._if(node, frame, inner)
                 case ast.Try():
                     self._try_block(node, frame, inner)
                 case ast.With() | ast.AsyncWith():
                     for item in node.items:
-                        self.expression(item.context_expr, node, frame)
+                        self.look(item.context_expr, node, frame)
                     self._block(node.body, frame, inner)
                 case ast.For() | ast.While() | ast.AsyncFor():
                     tested = node.test if isinstance(node, ast.While) else node.iter
-                    self.expression(tested, node, frame)
+                    self.look(tested, node, frame)
                     self._block(node.body, frame, inner)
                     self._block(node.orelse, frame, inner)
                 case ast.Match():
@@ -154,8 +162,10 @@ class Scanner(Interpreter):
                         self._block(case.body, frame, inner)
                 case _:
                     for part in _expressions(node):
-                        self.expression(part, node, frame)
-                    self.statement(node, frame)
+                        self.look(part, node, frame)
+                    # A module's names are found when they are read.
+                    if frame.is_function:
+                        self.statement(node, frame)
 
     def _try_block(
         self, node: ast.Try, frame: Frame, inner: list[tuple[ast.stmt, Frame]]
@@ -165,7 +175,7 @@ class Scanner(Interpreter):
 
     def _if(self, node: ast.If, frame: Frame, inner: list[tuple[ast.stmt, Frame]]) -> None:
         tested = self.evaluate(node.test, frame)
-        self.expression(node.test, node, frame)
+        self.look(node.test, node, frame)
         if tested.truth is not None and not tested.arch:
             # Decided by something else than the GPU: the other branch is another platform's.
             self._block(node.body if tested.truth else node.orelse, frame, inner)
@@ -187,19 +197,42 @@ class Scanner(Interpreter):
             self._join(tested, after, frame, node)
 
     def _join(self, tested: V, after: dict[str, V], frame: Frame, node: ast.If) -> None:
-        from patchwright.audit.values import NOTHING_KNOWN, merged
-
         if tested.truth is None:
-            for name in after.keys() | frame.locals.keys():
-                one = after.get(name, NOTHING_KNOWN)
-                frame.locals[name] = merged(
-                    one, frame.locals.get(name, NOTHING_KNOWN), arch=tested.arch
-                )
+            frame.locals = joined(after, frame.locals, arch=tested.arch)
             return
         if tested.truth:
             frame.locals = after
         if tested.arch:
             self._mark(node, {}, frame)
+
+    def look(self, node: ast.expr, statement: ast.stmt, frame: Frame) -> None:
+        """Look at an expression, unless nothing in it can ask for the architecture."""
+        if self._only is not None and self._function not in self._only:
+            return
+        if self.mentions(frame.module, node.lineno, node.end_lineno or node.lineno) or any(
+            self._from_gpu(name, frame) for name in self._reads(node)
+        ):
+            self.expression(node, statement, frame)
+
+    def _reads(self, node: ast.expr) -> frozenset[str]:
+        known = self.reads.get(id(node))
+        if known is None:
+            known = self.reads[id(node)] = frozenset(
+                f"self.{part.attr}" if isinstance(part, ast.Attribute) else part.id
+                for part in ast.walk(node)
+                if isinstance(part, ast.Name)
+                or (isinstance(part, ast.Attribute) and isinstance(part.value, ast.Name)
+                    and part.value.id == "self")
+            )  # fmt: skip
+        return known
+
+    def _from_gpu(self, name: str, frame: Frame) -> bool:
+        for inside in self.walk_frames(frame):
+            if name in inside.locals:
+                return inside.locals[name].arch
+        if name.startswith("self.") and frame.owner is not None:
+            return name.removeprefix("self.") in self.attributes(frame.owner)
+        return False
 
     # Recording; what there is to find stands in findings.py
 
@@ -210,7 +243,11 @@ class Scanner(Interpreter):
         condition = condition or effects.short(node)
         reached = both([*self._path, value], conjunction=True) if self._path else value
         line, column = getattr(node, "lineno", 0), getattr(node, "col_offset", 0)
-        self._scan.found[(line, column, kind, condition)] = Found(
+        key = (line, column, condition)
+        before = self._scan.found.get(key)
+        if before is not None and before.kind != kind and kind in ("read", "dispatch", "alias"):
+            return
+        self._scan.found[key] = Found(
             kind, node, self._function, condition, value.truth, reached.truth, effect,
             any(id(part) in self.assumed for part in ast.walk(node)),
         )  # fmt: skip
@@ -231,6 +268,10 @@ class Scanner(Interpreter):
         """Look at the last ``else`` of a chain."""
 
 
+def _first_line(node: ast.ClassDef | _FUNCTIONS) -> int:
+    return min([node.lineno, *(part.lineno for part in node.decorator_list)])
+
+
 def _is_static(node: _FUNCTIONS) -> bool:
     return any(ast.unparse(part) == "staticmethod" for part in node.decorator_list)
 
@@ -249,5 +290,3 @@ def _terminates(body: Sequence[ast.stmt]) -> bool:
         return bool(last.orelse) and _terminates(last.body) and _terminates(last.orelse)
     return isinstance(last, ast.Return | ast.Raise | ast.Continue | ast.Break)
 
-
-__all__ = ["PREDICATE_NAME", "READS", "Bound", "Found", "Properties", "Scan", "Scanner"]

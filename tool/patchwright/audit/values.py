@@ -119,6 +119,13 @@ class External:
     dotted: str
 
 
+@dataclass(frozen=True, eq=False)
+class Fields:
+    """``SimpleNamespace(a=..., b=...)``."""
+
+    values: Mapping[str, V]
+
+
 @dataclass(frozen=True)
 class Properties:
     """``torch.cuda.get_device_properties``: the fields that a decision reads."""
@@ -243,3 +250,15 @@ def merged(first: V, second: V, *, arch: bool = False) -> V:
             same = False
     taint = first.arch or second.arch
     return V(first.known, taint) if same else V(UNKNOWN, taint or arch)
+
+
+def joined(
+    first: Mapping[str, V], second: Mapping[str, V], *, arch: bool = False
+) -> dict[str, V]:
+    """Return the names after one of two branches; one that only one of them binds is that."""
+    return {
+        name: merged(first[name], second[name], arch=arch)
+        if name in first and name in second
+        else first.get(name, second.get(name, NOTHING_KNOWN))
+        for name in (*first, *(name for name in second if name not in first))
+    }

@@ -105,10 +105,11 @@ class _Search:
 
     def finished(self, answer: Answer) -> Answer:
         verdicts = self.verdicts
+        side = verdicts.side_findings() if answer.kind != "starts" else ()
         return replace(
-            answer, signature=verdicts.target, needed=self.needed,
-            side=verdicts.side_findings(), notes=tuple(self.notes),
-            confidence=verdicts.confidence(), failure_rate=verdicts.belief.rate,
+            answer, signature=verdicts.target, needed=self.needed, side=side,
+            notes=tuple(self.notes), confidence=verdicts.confidence(),
+            failure_rate=verdicts.belief.rate,
         )  # fmt: skip
 
     def unfinished(self) -> Answer:

@@ -82,7 +82,7 @@ class Verdicts:
         return next((r.outcome for r in reversed(self.runs(state)) if not self.clean(r)), None)
 
     def _enough(self, state: State, least: int) -> int:
-        if any(bad < state for bad in self.failed):
+        if state <= self.problem.top and any(bad < state for bad in self.failed):
             # Either a patch on top repairs it, or this start was luck: look again.
             least = max(least, FIRM + 1)
         goods = math.log2(len(self.problem.top) + 2) + 2
@@ -98,7 +98,10 @@ class Verdicts:
         found: dict[str, Run] = {}
         for run in self.log:
             signature = run.outcome.signature
-            if run.outcome.kind == "failed" and not self.hit(run):
+            # The log may know more than this question is about.
+            if not run.state <= self.problem.top or run.outcome.kind != "failed":
+                continue
+            if not self.hit(run):
                 first = found.setdefault(signature, run)
                 if len(run.state) < len(first.state):
                     found[signature] = run

@@ -21,13 +21,15 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from patchwright.errors import AnswerNo
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -106,6 +108,17 @@ def _numbers(
     return frozenset(int(n) for value in values for n in value.split(",") if n)
 
 
+def not_applied(numbers: Sequence[int], total: int, rest: str = "", where: str = "") -> AnswerNo:
+    """Return the error that sums up the patches that do not apply, the first of them ahead."""
+    return AnswerNo(
+        f"{len(numbers)} of {total} patches {'does' if len(numbers) == 1 else 'do'} "
+        f"not apply{rest}",
+        where=where,
+        next_step=f"see `patchwright show {numbers[0]}`; correct the patch, or leave it out "
+        "with --without",
+    )
+
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
@@ -123,9 +136,14 @@ def console(*, stderr: bool = False) -> Console:
 
     from rich.console import Console
 
+    class _Console(Console):
+        def on_broken_pipe(self) -> None:
+            # rich would exit with 1 here: "the answer is no".
+            raise BrokenPipeError
+
     stream = sys.stderr if stderr else sys.stdout
     terminal = stream.isatty()
-    return Console(
+    return _Console(
         file=stream, markup=False, highlight=False, emoji=False,
         color_system="auto" if terminal and not os.environ.get("NO_COLOR") else None,
         force_terminal=terminal, width=None if terminal else 200,

@@ -12,10 +12,10 @@ from patchwright.commands import (
     SelectingCommand,
     console,
     json_option,
+    not_applied,
     print_json,
     progress,
 )
-from patchwright.errors import AnswerNo
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -79,15 +79,12 @@ def command(
         print_json(value)
     else:
         _print(patches, verdicts, state, notes, None if refused else into)
-    if refused and into is not None:
-        raise AnswerNo(
-            f"{len(refused)} of {len(verdicts)} patches {'does' if len(refused) == 1 else 'do'} "
-            "not apply, so nothing was written",
-            where=str(into),
-            next_step=f"see `patchwright show {refused[0].patch_number}`; correct the patch, or "
-            "leave it out with --without",
-        )  # fmt: skip
-    return 1 if refused else 0
+    if refused:
+        numbers = [v.patch_number for v in refused]
+        if into is None:
+            raise not_applied(numbers, len(verdicts))
+        raise not_applied(numbers, len(verdicts), ", so nothing was written", str(into))
+    return 0
 
 
 def _write(project: Project, state: State, into: Path, installed: bool) -> None:

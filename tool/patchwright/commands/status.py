@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from patchwright.commands import Invocation, SelectingCommand, console, json_option, print_json
+from patchwright.commands import (
+    Invocation,
+    SelectingCommand,
+    console,
+    json_option,
+    not_applied,
+    print_json,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -40,7 +47,10 @@ def command(invocation: Invocation, selection: Selection, as_json: bool) -> int:
         })  # fmt: skip
     else:
         _print(rows, stale)
-    return 0 if all(row.apply.ok for row in rows) else 1
+    refused = [row.patch.number for row in rows if not row.apply.ok]
+    if refused:
+        raise not_applied(refused, len(rows))
+    return 0
 
 
 def _base(project: Project) -> dict[str, str]:
@@ -80,13 +90,16 @@ def _print(rows: Sequence[PatchOverview], stale: Sequence[str]) -> None:
             f"{row.patch.number:04d}", f"{row.apply.upstream}: {row.patch.title}",
             row.apply.verdict, row.tree[:12], _evidence(row.evidence),
         )  # fmt: skip
-    out = console()
-    out.print(table)
+    # Only the table goes through rich, which would fold long lines.
+    if rows:
+        console().print(table)
+    else:
+        click.echo("no patches")
     for row in rows:
         if row.apply.reason:
-            out.print(f"{row.patch.number:04d}: {row.apply.reason}")
+            click.echo(f"{row.patch.number:04d}: {row.apply.reason}")
     for line in stale:
-        out.print(f"stale: {line}")
+        click.echo(f"stale: {line}")
 
 
 def _evidence(evidence: Mapping[str, Mapping[str, Known]]) -> str:

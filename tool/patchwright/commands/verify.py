@@ -105,7 +105,7 @@ def _json(answer: Answer, selection: Selection) -> dict[str, Any]:
         "elsewhere": _elsewhere(answer),
         "trees": dict(question.trees.trees) if question.trees else {},
         "control_trees": dict(question.control_trees.trees) if question.control_trees else {},
-        "repeat": _repeat(answer, selection),
+        "repeat": _repeat([answer], selection),
     }
 
 
@@ -133,16 +133,18 @@ def _write_junit(
         ) from error  # fmt: skip
 
 
-def _repeat(answer: Answer, selection: Selection) -> str:
-    """Return the command that asks this one question again."""
-    question = answer.question
+def _repeat(answers: Sequence[Answer], selection: Selection) -> str:
+    """Return the command that asks these questions again: one patch, one context."""
+    question = answers[0].question
     words = ["patchwright", "verify", str(question.number)]
     if selection.to is not None:
         words += ["--to", str(selection.to)]
     for option, numbers in (("--only", selection.only), ("--without", selection.without)):
         if numbers:
             words += [option, ",".join(map(str, sorted(numbers)))]
-    words += ["--tier", question.tier, "--context", question.context]
+    for answer in answers:
+        words += ["--tier", answer.question.tier]
+    words += ["--context", question.context]
     return shlex.join(words)
 
 
@@ -150,22 +152,24 @@ def _print(
     project: Project, answers: Sequence[Answer], tiers: Sequence[str], selection: Selection,
     stale: Sequence[str],
 ) -> None:  # fmt: skip
-    out = console()
-    out.print(_table(project, answers, tiers))
+    # Only the table goes through rich, which would fold long lines.
+    if answers:
+        console().print(_table(project, answers, tiers))
+    else:
+        click.echo("no patches")
     for line in stale:
-        out.print(f"stale: {line}")
+        click.echo(f"stale: {line}")
     blocked = {a.question.tier: a.reason for a in answers if a.verdict == "blocked"}
     for tier, need in blocked.items():
-        out.print(f"{tier}: blocked: {need}")
+        click.echo(f"{tier}: blocked: {need}")
     for note in dict.fromkeys(n for a in answers for n in a.question.notes):
-        out.print(f"note: {note}")
-    for answer in answers:
-        if answer.verdict in _BAD:
-            _print_failure(answer, selection)
+        click.echo(f"note: {note}")
+    for alike in _failures(answers):
+        _print_failure(alike, selection)
     made = len(frozenset().union(*(a.made for a in answers)))
     bad = sum(a.verdict in _BAD for a in answers)
     passed = sum(a.verdict == "passed" for a in answers)
-    out.print(f"{passed} passed, {bad} not; {made} runs made, what else was needed is on record")
+    click.echo(f"{passed} passed, {bad} not; {made} runs made, what else was needed is on record")
 
 
 def _table(project: Project, answers: Sequence[Answer], tiers: Sequence[str]) -> Any:
@@ -219,10 +223,23 @@ def _left_alone(verdict: str, reason: str) -> str:
     return f", {reason}" if verdict == "passed" and reason else ""
 
 
-def _print_failure(answer: Answer, selection: Selection) -> None:
-    question = answer.question
+def _failures(answers: Sequence[Answer]) -> list[list[Answer]]:
+    """Return what is bad, grouped: a patch that does not apply fails alike at every tier."""
+    alike: dict[tuple[object, ...], list[Answer]] = {}
+    for answer in answers:
+        if answer.verdict in _BAD:
+            asked = answer.question
+            key = (asked.number, asked.context, answer.verdict, answer.control, answer.reason,
+                   asked.trees, asked.control_trees)  # fmt: skip
+            alike.setdefault(key, []).append(answer)
+    return list(alike.values())
+
+
+def _print_failure(alike: Sequence[Answer], selection: Selection) -> None:
+    answer, question = alike[0], alike[0].question
+    tiers = ", ".join(each.question.tier for each in alike)
     click.echo(
-        f"\n{question.number:04d} {question.tier}, {question.context}: {answer.verdict}"
+        f"\n{question.number:04d} {tiers}, {question.context}: {answer.verdict}"
         + (f" (control: {answer.control})" if answer.control else "")
     )
     click.echo(f"  {answer.reason}")
@@ -230,4 +247,4 @@ def _print_failure(answer: Answer, selection: Selection) -> None:
         if state is not None:
             trees = ", ".join(f"{name} {tree[:12]}" for name, tree in state.trees)
             click.echo(f"  {label}: {trees}")
-    click.echo(f"  repeat: {_repeat(answer, selection)}")
+    click.echo(f"  repeat: {_repeat(alike, selection)}")

@@ -29,6 +29,7 @@ from typing import Any
 import patchwright
 from patchwright.smoke.outcomes import Blocked, SmokeError, UpstreamRefused
 
+_ROOT = str(Path(patchwright.__file__).parent.parent)
 _GRACE = 5.0  # seconds that the others get after the first one has failed
 _TICK = 0.02  # seconds between two looks
 # The tool's folder is on the path for as long as our own module is imported from it: no
@@ -126,9 +127,8 @@ def run(
             file = folder / f"{number}.json"
             answer = folder / f"{number}.answer"
             file.write_text(json.dumps({**job, "answer": str(answer)}), encoding="utf-8")
-            root = str(Path(patchwright.__file__).parent.parent)
             processes[who] = subprocess.Popen(
-                [str(python), "-c", _START, root, side, str(file)],
+                [str(python), "-c", _START, _ROOT, side, str(file)],
                 env=dict(environment), stdin=subprocess.DEVNULL, start_new_session=True,
             )  # fmt: skip
         return _collect(processes, folder, deadline)
@@ -158,7 +158,7 @@ def _collect(
     missing = [who for who in processes if who not in answers]
     if missing:
         raise SmokeError(f"{' and '.join(missing)} did not end within {deadline:g} s")
-    return list(answers.values())
+    return [answers[who] for who in processes]
 
 
 def _read(who: str, status: int, file: Path) -> Answer:

@@ -85,6 +85,8 @@ def install(claim: Claim, listings: dict[str, Any] | None = None) -> None:
 class _Witness:
     def __init__(self, claim: Claim, listings: dict[str, Any]) -> None:
         self.packages = frozenset(claim.packages)
+        # flashinfer-jit-cache: where it is, upstream loads from it and compiles nothing.
+        self.prebuilt = frozenset(f"{name}_jit_cache" for name in claim.packages)
         self.sites = {os.path.realpath(site) + os.sep: site for site in claim.sites}
         self.claim = claim
         self.listings = dict(listings)
@@ -120,7 +122,12 @@ class _Witness:
     def executed(self, code: CodeType) -> None:
         """A module's code runs: by import, by runpy, by exec."""
         name, path, cached = self.importing()
-        if name is not None and self.ours(name):
+        if name is not None and name.partition(".")[0] in self.prebuilt:
+            self.report(
+                f"imported {name} from {path or code.co_filename}: its prebuilt kernels would win "
+                "over the patched sources"
+            )
+        elif name is not None and self.ours(name):
             self.imported(name, path or code.co_filename, cached)
         elif self.site_of(code.co_filename) is None and self.foreign(code.co_filename):
             self.report(f"ran {code.co_filename}, not from the tree under test")

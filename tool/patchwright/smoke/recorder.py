@@ -143,7 +143,10 @@ class Recorder:
                     Finding("error", f"{record.name}: it was not run to its end")
                 )
         if exit_code not in (0, 1, 5) and not self.others:
-            self.others.append(Finding("error", f"pytest ended with status {exit_code}"))
+            why = f"pytest ended with status {exit_code}"
+            if "[" in self.test or "::" in self.test:
+                why = f"pytest runs no file with '[' or '::' in its path: move {self.test}"
+            self.others.append(Finding("error", why))
 
     def _classify(self, name: str, when: str, error: BaseException) -> Finding:
         if isinstance(error, Blocked):

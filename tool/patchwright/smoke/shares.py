@@ -6,7 +6,8 @@ import os
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from patchwright.smoke.devices import Lease, Machine, chosen, count_nodes, probe, take
+from patchwright.smoke import devices
+from patchwright.smoke.devices import Lease, Machine
 from patchwright.smoke.environments import VARIABLE, interpreter
 from patchwright.smoke.outcomes import Blocked
 from patchwright.tiers import GPU_TIERS
@@ -35,7 +36,7 @@ class Shares:
         if tier not in GPU_TIERS or self._group is None:
             return Lease()
         count = 1 if tier == "gpu" else len(self._group.devices)
-        lease = take(self._group, count, self.folder)
+        lease = devices.take(self._group, count, self.folder)
         if lease is not None:
             self._out.append(lease)
         return lease
@@ -53,10 +54,10 @@ class Shares:
 
     @cached_property
     def _group(self) -> Machine | None:
-        if not count_nodes():
+        if not devices.count_nodes():
             return None
         try:
-            machine = chosen(probe(os.environ), self.arch)
+            machine = devices.chosen(devices.probe(os.environ), self.arch)
         except Blocked:
             return None  # the run itself says what it needs
         return machine if machine.devices else None

@@ -61,6 +61,9 @@ class Slice:
             **known,
             **{name: value for name, value in self.stubs.items() if "." in name},
         }
+        self._known_folders = {
+            name[:at] for name in self.known for at, sign in enumerate(name) if sign == "."
+        }
         self.imported: set[str] = set()
         self.gaps: list[SmokeError] = []
         self._namespaces: dict[str, Namespace] = {}
@@ -240,7 +243,7 @@ class Slice:
             return None
 
     def has_known(self, dotted: str) -> bool:
-        return any(name.startswith(dotted + ".") for name in self.known)
+        return dotted in self._known_folders
 
     def _is_namespace(self, dotted: str) -> bool:
         """A folder without ``__init__.py`` that holds modules of an upstream."""

@@ -17,6 +17,8 @@ from pathlib import Path
 from patchwright.files import temporary_folder
 from patchwright.smoke.trees import parse_listing
 
+_LOCKS = shutil.ignore_patterns("*.lock")
+
 
 def digest(listing: Path, prefixes: Iterable[str], environment: str) -> str:
     """Return the digest of the listed files below ``prefixes``; empty where there is none."""
@@ -43,7 +45,9 @@ class Workspaces:
         if not key or not kept.is_dir():
             return False
         # Times are kept: ninja compares them. Locks of the start that made it are not.
-        shutil.copytree(kept, workspace, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.lock"))
+        shutil.copytree(
+            kept, workspace, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.lock")
+        )
         return True
 
     def keep(self, key: str, workspace: Path) -> None:
@@ -53,6 +57,6 @@ class Workspaces:
             return
         with temporary_folder(self.folder) as (folder, _):
             copy = folder / "workspace"
-            shutil.copytree(workspace, copy, symlinks=True, ignore=shutil.ignore_patterns("*.lock"))
+            shutil.copytree(workspace, copy, symlinks=True, ignore=_LOCKS)
             if not kept.exists():
                 copy.rename(kept)

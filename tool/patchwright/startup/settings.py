@@ -12,10 +12,12 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any, NoReturn
 
 from patchwright.config import Config
 from patchwright.errors import InputError
+from patchwright.smoke.isolation import run_environment
 from patchwright.startup import sglang
 
 _PROFILES: dict[str, Mapping[str, object]] = {"sglang": sglang.PROFILE}
@@ -105,6 +107,8 @@ def from_config(config: Config) -> Settings:
         values.refuse("command", "the command is missing", 'add command = ["…"], or a profile')
     ready = values.table("ready", _READY_KEYS)
     log, path = ready.text("log"), ready.path("path")
+    if path and not any("{port}" in word for word in command + values.texts("arguments")):
+        values.refuse("command", "nothing tells the server its port", "write {port} in it")
     answer = values.table("answer", _ANSWER_KEYS) if values.given.get("answer") else None
     if answer is not None and not (log or path):
         answer.refuse("", "an answer is asked of a server", "say when it is ready: ready.path")
@@ -224,6 +228,9 @@ class _Values:
         for variable in value:
             if not _NAME.fullmatch(variable):
                 self.refuse(name, f"{variable!r} is not a variable's name", "correct it")
+            if variable in _isolated():
+                self.refuse(name, f"{variable} is set by the start, anew for each",
+                            "leave it out")  # fmt: skip
         return dict(value)
 
     def number(self, name: str, default: float) -> float:
@@ -231,6 +238,12 @@ class _Values:
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e9:
             self.refuse(name, f"{value!r} is not a number above 0", "give one")
         return float(value)
+
+
+def _isolated() -> frozenset[str]:
+    """Return the variables that isolation sets; PYTHONPATH goes behind its own."""
+    own = run_environment("", Path(), Path(), None, {})
+    return frozenset(own) - {"LC_ALL", "TZ", "PYTHONPATH"}
 
 
 # What fills the braces in a command: {port} and the like.

@@ -27,6 +27,14 @@ _FATAL = re.compile(r"hit an exception|Initialization failed")
 _FOREIGN = 40  # lines of other processes inside one traceback
 
 
+def _ends(line: bytes) -> bytes:
+    """Return a line without its middle where it is long.
+
+    Its end counts as well: what one process writes may go on in another one's line.
+    """
+    return line if len(line) <= _LINE else line[: _LINE // 2] + b" " + line[-_LINE // 2 :]
+
+
 @dataclass(frozen=True)
 class Frame:
     """One frame; ``file`` as the log has it."""
@@ -78,9 +86,9 @@ class LogReader:
     def feed(self, data: bytes) -> None:
         """Take more of the log."""
         *lines, self._rest = (self._rest + data).split(b"\n")
-        self._rest = self._rest[:_LINE]
+        self._rest = _ends(self._rest)
         for line in lines:
-            self._line(_ANSI.sub("", line[:_LINE].decode("utf-8", "replace")).rstrip("\r"))
+            self._line(_ANSI.sub("", _ends(line).decode("utf-8", "replace")).rstrip("\r"))
 
     def close(self) -> None:
         """Take a last line that has no end."""

@@ -193,13 +193,16 @@ def _local(config: UpstreamConfig, root: Path) -> Path:
             f"a {config.source} is expected ({' or '.join(suffixes)})", where=str(path),
             next_step=f"correct `path` or `source` of upstream {config.name}",
         )  # fmt: skip
+    step = f"correct `path` of upstream {config.name} in pyproject.toml"
     try:
+        # Opening a pipe waits for a writer; a device has no end.
+        if path.exists() and not path.is_file():
+            raise InputError("this is not a regular file", where=str(path), next_step=step)
         path.open("rb").close()
     except OSError as error:
         raise InputError(
-            f"the file cannot be read: {error.strerror}", where=str(path),
-            next_step=f"correct `path` of upstream {config.name} in pyproject.toml",
-        ) from error  # fmt: skip
+            f"the file cannot be read: {error.strerror}", where=str(path), next_step=step
+        ) from error
     return path
 
 

@@ -280,6 +280,6 @@ def _refuse(config: UpstreamConfig, stderr: str) -> NoReturn:
 def _refuse_hash(config: UpstreamConfig, where: str, expected: str, actual: str) -> NoReturn:
     raise PatchwrightError(
         f"wrong sha256: {expected} is locked, the index has {actual}", where=where,
-        next_step="find out why the file changed; `patchwright lock` accepts the new one of "
-        f"upstream {config.name}",
+        next_step="find out why the file changed; `patchwright lock --upgrade` accepts the new "
+        f"one of upstream {config.name}",
     )  # fmt: skip
