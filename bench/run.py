@@ -125,8 +125,11 @@ def _includes(folder: Path) -> list[str]:
     project = Project.open(ROOT)
     write_tree(project.store, project.pristine("flashinfer").tree, folder / "tree")
     tree = folder / "tree"
-    places = [tree / "include", tree / "csrc", tree / "3rdparty/cutlass/include",
-              tree / "3rdparty/cutlass/tools/util/include", tree / "3rdparty/spdlog/include"]  # fmt: skip
+    folders = (
+        "include", "csrc", "3rdparty/cutlass/include", "3rdparty/cutlass/tools/util/include",
+        "3rdparty/spdlog/include",
+    )  # fmt: skip
+    places = [tree / folder for folder in folders]
     ours = [f"-I{place}" for place in places]
     return [*ours, *(f"-I{place}" for place in tvm_ffi.libinfo.include_paths())]
 

@@ -26,9 +26,8 @@ sys.path.insert(0, str(ROOT / "tool"))
 from patchwright.evidence import EvidenceStore  # noqa: E402
 from patchwright.project import Project  # noqa: E402
 from patchwright.series import Selection  # noqa: E402
-from patchwright.smoke import isolation  # noqa: E402
+from patchwright.smoke import isolation, protocol  # noqa: E402
 from patchwright.smoke.evidenced import Evidenced  # noqa: E402
-from patchwright.smoke import protocol  # noqa: E402
 from patchwright.smoke.runs import Run, deadline_of  # noqa: E402
 from patchwright.smoke.seats import Seat, take_seat  # noqa: E402
 from patchwright.smoke.sites import site_tree  # noqa: E402
@@ -58,9 +57,6 @@ new file mode 100644
 +++ b/flashinfer/bench_{number}.py
 @@ -0,0 +1 @@
 +NUMBER = {number}
--- 
-2.39.5
-
 """
 
 

@@ -1,9 +1,9 @@
 """What the tests of bad input share: a small project, and what a refusal must leave as it was.
 
-    tiny = small_project(tmp_path)
-    before = snapshot(tiny.root)
-    refused(tiny.run("lock"), 2, "what", "where", "next step")
-    assert snapshot(tiny.root) == before
+tiny = small_project(tmp_path)
+before = snapshot(tiny.root)
+refused(tiny.run("lock"), 2, "what", "where", "next step")
+assert snapshot(tiny.root) == before
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ def test_open(tree):
 
 def small_project(folder: Path) -> TinyProject:
     """Return two upstreams and two patches; 0002 needs 0001, which has a smoke test."""
-    tiny = make_project(folder, {"tiny/__init__.py": "", "tiny/gate.py": "OPEN = False\nMORE = 0\n"})
+    tiny = make_project(
+        folder, {"tiny/__init__.py": "", "tiny/gate.py": "OPEN = False\nMORE = 0\n"}
+    )
     tiny.add_upstream("other", {"other/__init__.py": "x = 1\n"})
     tiny.add_patch(
         1, {"tiny/gate.py": "OPEN = True\nMORE = 0\n"}, title="gate: open",

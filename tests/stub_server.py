@@ -15,7 +15,7 @@ from pathlib import Path
 
 from projects import TinyProject, make_project
 
-PARTS = 6
+PARTS = 4
 SERVER = """\
 import http.server, importlib, json, os, signal, sys, traceback
 

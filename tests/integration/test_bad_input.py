@@ -112,7 +112,7 @@ def test_damage_makes_one_patch_corrupt_and_hides_no_other(
     ran = tiny.run("verify")
     assert ran.code == 1
     # Once per context, not once for every tier.
-    assert ran.out.count(f"0001 does not apply: corrupt: line ") == 4
+    assert ran.out.count("repeat: patchwright verify ") == 4
     assert "0001 static, compile, import, gpu, multi-gpu, step: error" in ran.out
     assert [p["verdict"] for p in tiny.run("apply", "--json").json()["patches"]] == [
         "corrupt",
@@ -152,6 +152,16 @@ def test_control_characters_of_a_file_name_do_not_reach_the_terminal(tiny: TinyP
     ran = tiny.run("status")
     refused(ran, 2, "x\\x1b[31m.patch")
     assert "\x1b" not in ran.err
+
+
+def test_a_patchs_text_does_not_steer_the_terminal(tiny: TinyProject) -> None:
+    edit(patch_file(tiny), "[PATCH] gate", "[PATCH] \x1b]0;x\x07gate")
+    edit(patch_file(tiny), "Why, in prose.", "Why, in \x1b[31mred.")
+    for command in ("show 1", "status", "apply", "verify 1 --tier static --context step"):
+        ran = tiny.run(*command.split())
+        assert ran.code == 0
+        assert "\\x1b]0;x\\x07gate" in ran.out
+        assert "\x1b" not in ran.out
 
 
 @pytest.mark.parametrize(

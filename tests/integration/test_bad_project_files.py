@@ -68,11 +68,11 @@ def test_a_local_archive_that_cannot_be_read(tiny: TinyProject, kind: str) -> No
     assert sorted(str(p) for p in tiny.root.rglob("*") if ".patchwright" not in str(p)) == before
 
 
-def test_a_local_archive_is_no_pipe_for_a_lock_that_is_compared(tiny: TinyProject) -> None:
+def test_a_pipe_in_the_place_of_a_locked_archive_is_not_waited_for(tiny: TinyProject) -> None:
     assert tiny.run("lock").code == 0
     tiny.wheels["tiny"].unlink()
     os.mkfifo(tiny.wheels["tiny"])
-    refused(tiny.run("status"), 2, tiny.wheels["tiny"].name, "not a regular file", "`path`")
+    assert tiny.run("status").code == 0  # what is locked is imported already
 
 
 def test_a_wheel_that_is_cut_off(tiny: TinyProject) -> None:
@@ -129,7 +129,6 @@ def test_a_lock_that_is_no_file(tiny: TinyProject, kind: str) -> None:
 
 def test_lock_and_pyproject_disagree(tiny: TinyProject) -> None:
     assert tiny.run("lock").code == 0
-    edit(tiny.root / "pyproject.toml", 'packages = [\n    "tiny"', 'packages = [\n    "tiny"')
     edit(patch_file(tiny), "Why, in prose.", "Why, in other words.")
     before = snapshot(tiny.root)
     ran = tiny.run("lock", "--check")

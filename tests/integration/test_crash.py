@@ -23,6 +23,11 @@ from patchwright.smoke.seats import sweep_seats, take_seat
 from patchwright.store import ObjectStore
 
 
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    return Scene(tmp_path.resolve())
+
+
 @pytest.mark.slow
 def test_forty_kills_leave_nothing_wrong_and_nothing_behind(tmp_path: Path) -> None:
     report = crash(tmp_path.resolve(), 40, seed=int(time.time()))
@@ -128,12 +133,48 @@ def test_what_was_left_in_a_seat_goes_though_nobody_takes_it(tmp_path: Path) -> 
     assert sorted(p.name for p in (tmp_path / "0").rglob("*")) == ["lock", "tree"]
 
 
+def test_a_git_mirror_never_holds_half_a_commit_nor_the_locks_of_the_dead(scene: Scene) -> None:
+    assert scene.run("lock").code == 0
+    (mirror,) = scene.cache.glob("git/*.git")
+    # Loose objects arrive one by one: a commit would be there before its files.
+    assert list(mirror.glob("objects/pack/*.idx"))
+    assert not list(mirror.glob("objects/??/*"))
+    subprocess.run(
+        ["git", "commit", "--quiet", "--allow-empty", "-m", "more"],
+        cwd=scene.project.git["other"], check=True,
+    )  # fmt: skip
+    for name in ("shallow.lock", "objects/pack/tmp_pack_x"):
+        (mirror / name).touch()
+    (scene.root / "upstream.lock").unlink()
+    assert scene.run("lock").code == 0
+    assert scene.leftovers() == []
+
+
+def test_a_run_that_broke_is_asked_again(scene: Scene) -> None:
+    broken = scene.folder / "broken"
+    broken.touch()
+    smoke = scene.root / "tests" / "smoke" / "test_0001.py"
+    text = smoke.read_text()
+    start = (
+        f"    import os\n    if os.path.exists({str(broken)!r}):\n        raise OSError('full')\n"
+    )
+    smoke.write_text(text.replace("    (tmp_path", f"{start}    (tmp_path"))
+    args = ("verify", "1", "--context", "step", "--tier", "static", "--json")
+
+    def verdict() -> object:
+        done = subprocess.run(
+            [sys.executable, "-m", "patchwright", *args], cwd=scene.root, env=scene.env,
+            capture_output=True, check=False,
+        )  # fmt: skip
+        [result] = json.loads(done.stdout)["results"]
+        return result["verdict"]
+
+    assert verdict() == "error"
+    broken.unlink()
+    assert verdict() == "passed"
+
+
 # A full disk
-
-
-@pytest.fixture
-def scene(tmp_path: Path) -> Scene:
-    return Scene(tmp_path.resolve())
 
 
 def _limited(scene: Scene, size: int, *args: str) -> subprocess.CompletedProcess[str]:

@@ -199,7 +199,8 @@ def test_an_answer_is_sane_or_not() -> None:
 def report(**how: Any) -> dict[str, Any]:
     plain: dict[str, Any] = {
         "status": 1, "ended_by": "", "seconds": 1.0, "raised": None, "lines": [], "stage": "",
-        "answer": "", "wrong": "", "log": "", "violations": [], "imported": ["sglang"],
+        "stacks": [], "answer": "", "wrong": "", "log": "",
+        "violations": [], "imported": ["sglang"],
     }  # fmt: skip
     return plain | how
 
@@ -239,6 +240,25 @@ def test_a_hang_is_known_by_its_stage() -> None:
         return judge(SERVER, report(**how), SITE).signature
 
     assert at("Load weight begin") != at("Load weight end")
+
+
+def test_a_hang_says_where_it_stood() -> None:
+    reader = read(f"""\
+        Fatal Python error: Aborted
+
+        Thread 0x00007f11 (most recent call first):
+          File "/usr/lib/python3.11/selectors.py", line 468 in select
+          File "{SITE}/sglang/srt/server.py", line 9 in serve
+
+        Current thread 0x00007f22 (most recent call first):
+          File "{SITE}/sglang/srt/gate.py", line 7 in ask
+          File "{SITE}/sglang/srt/model.py", line 8 in forward
+        """)
+    stacks = [[vars(frame) for frame in stack] for stack in reader.stacks]
+    started = judge(SERVER, report(status=None, ended_by="stall", stacks=stacks), SITE)
+    assert started.frames[0] == ("sglang/srt/gate.py", 7, "ask")
+    assert "it stood in sglang/srt/gate.py:7, ask" in started.detail
+    assert started.signature == "hang | | |"
 
 
 def test_the_files_of_an_error_are_those_of_the_tree() -> None:

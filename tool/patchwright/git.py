@@ -154,12 +154,24 @@ class Git:
                 "git was not found on PATH",
                 next_step="install git 2.39 or newer (Debian, Ubuntu: apt-get install git)",
             ) from error
+        except PermissionError as error:
+            # Callers take an OSError for one of the cache.
+            raise PatchwrightError(
+                "git on PATH cannot be run: permission denied",
+                next_step="make it executable, or put another git first on PATH",
+            ) from error
         if done.returncode not in ok:
             words = " ".join(os.fsdecode(a) for a in args[:3])
             raise PatchwrightError(
                 f"git {words} ended with status {done.returncode}: "
                 + done.stderr.decode("utf-8", "replace").strip(),
                 where=str(self.git_dir or ""),
-                next_step=MAKE_ROOM if disk_is_full(done.stderr) else "",
+                next_step=MAKE_ROOM if disk_is_full(done.stderr) else _if_unwritable(done.stderr),
             )
         return Completed(done.returncode, done.stdout, done.stderr)
+
+
+def _if_unwritable(stderr: bytes) -> str:
+    if b"Read-only file system" in stderr or b"Permission denied" in stderr:
+        return "make the folder writable or set PATCHWRIGHT_CACHE to another one"
+    return ""

@@ -120,19 +120,14 @@ def run(argv: list[str]) -> int:
 
 
 def _say(error: PatchwrightError) -> None:
+    from patchwright.quoting import printable
+
     place = f"{error.where}: " if error.where else ""
     # The exit code says it as well, where standard error cannot be written.
     with contextlib.suppress(OSError):
-        click.echo(f"patchwright: error: {_printable(place + error.what)}", err=True)
+        click.echo(f"patchwright: error: {printable(place + error.what)}", err=True)
         if error.next_step:
-            click.echo(f"Next: {_printable(error.next_step)}", err=True)
-
-
-def _printable(text: str) -> str:
-    """Return ``text`` with its control characters escaped: file names may hold any."""
-    return "".join(
-        c if c >= " " or c == "\n" else c.encode("unicode_escape").decode() for c in text
-    )
+            click.echo(f"Next: {printable(error.next_step)}", err=True)
 
 
 def _broke(error: Exception, argv: list[str]) -> int:

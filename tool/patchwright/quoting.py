@@ -43,6 +43,15 @@ def display(path: bytes) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
+def printable(text: str) -> str:
+    """Return text for a terminal: control characters but tab and newline as escapes."""
+    return "".join(
+        c if c in "\n\t" or not (c < " " or "\x7f" <= c <= "\x9f")
+        else c.encode("unicode_escape").decode()
+        for c in text
+    )  # fmt: skip
+
+
 def stripped(path: bytes, prefix: bytes) -> bytes:
     """Return the repository path of ``a/path``; raise BadPath for one that is refused."""
     if _INSTALLED.search(path):

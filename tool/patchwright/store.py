@@ -17,8 +17,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from filelock import FileLock
-
 from patchwright.errors import PatchwrightError
 from patchwright.files import hold_folder, lock_folder
 from patchwright.git import Completed, Git, make_bare
@@ -105,6 +103,8 @@ class ObjectStore:
     def _create(self) -> None:
         if (self.path / "HEAD").is_file():
             return
+        from filelock import FileLock
+
         self.path.parent.mkdir(parents=True, exist_ok=True)
         # Two processes may make the store at once: the second finds it made.
         with FileLock(f"{self.path}.lock"):

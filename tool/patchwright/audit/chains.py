@@ -77,6 +77,7 @@ class Follower(GateScanner):
         """Set what is declared."""
         self.knowledge = knowledge
         self.chains: list[Chain] = []
+        self.asked: set[str] = set()
         self._seen: set[tuple[int, tuple[object, ...]]] = set()
         self._left = _BUDGET
 
@@ -173,8 +174,12 @@ class Follower(GateScanner):
                 args = [self.evaluate(a, frame) for a in part.args]
                 kwargs = {k.arg: self.evaluate(k.value, frame) for k in part.keywords if k.arg}
                 name = str(getattr(part.func, "attr", getattr(part.func, "id", "")))
+                self.asked.add(name)
                 for target in self._targets(self.evaluate(part.func, frame), name, frame):
                     self._enter(target, args, kwargs, part.lineno, steps, when)
+            elif isinstance(part, ast.Dict):
+                # A table of functions: which one is taken is told where it is read.
+                called.update(id(v) for v in ast.walk(part))
             elif isinstance(part, ast.Name | ast.Attribute) and id(part) not in called:
                 value = self.evaluate(part, frame).known
                 if isinstance(value, Function) and not isinstance(value.node, ast.Lambda):
@@ -306,7 +311,7 @@ class Follower(GateScanner):
         return any(
             isinstance(part, ast.Call) and isinstance(part.func, ast.Name) and part.func.id == _SPEC
             for part in ast.walk(target.node)
-        ) or target.name.startswith("gen_") and target.name.endswith("_module")
+        ) or (target.name.startswith("gen_") and target.name.endswith("_module"))
 
     def _module(
         self, target: Function, frame: Frame, way: tuple[Step, ...], when: tuple[str, ...]

@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from patchwright.audit import effects
-from patchwright.audit.evaluate import HAS_SM, PREDICATE_NAME, Frame
+from patchwright.audit.evaluate import ARCHITECTURE_NAME, HAS_SM, PREDICATE_NAME, Frame
 from patchwright.audit.externals import READS
 from patchwright.audit.scanner import Scanner
 from patchwright.audit.values import UNKNOWN, Bound, Function, Properties, V, both, negated
@@ -16,6 +16,7 @@ _FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
 _FIXED_FLAGS = re.compile(r"^sm_?(\d{2,3})([af]?)_nvcc_flags$")
 _GENCODE = re.compile(r"compute_(\d{2,3})([af]?)")
 _ARCH_NAME = re.compile(r"sm_?(\d{2,3})[af]?")
+_ARCH_TEXT = re.compile(r"(?:sm_?)?\d{2,3}[af]?")
 _ARCH_ENV = re.compile(r"[A-Z_]*CUDA_ARCH_LIST")
 _MAJORS = "supported_major_versions"
 _CAPABILITIES = "supported_compute_capability"
@@ -322,12 +323,30 @@ class GateScanner(Scanner):
                 if known or PREDICATE_NAME.search(_called_name(part)):
                     kinds.add("predicate")
             elif isinstance(part, ast.Compare) and self.evaluate(part, frame).arch:
-                kinds.add("parameter" if id(part) in self.assumed else "comparison")
+                if id(part) in self.assumed:
+                    kinds.add("parameter")
+                else:
+                    kinds.add("comparison" if self._of_capability(part, frame) else "derived")
             elif isinstance(part, ast.Name | ast.Attribute) and id(part) in self.assumed:
                 name = part.id if isinstance(part, ast.Name) else part.attr
                 kinds.add("aot" if HAS_SM.match(name) and "has" in name else "parameter")
-        order = ("predicate", "comparison", "aot", "parameter")
+        order = ("predicate", "comparison", "aot", "parameter", "derived")
         return next((kind for kind in order if kind in kinds), "alias")
+
+
+    def _of_capability(self, node: ast.Compare, frame: Frame) -> bool:
+        """Return whether a comparison is one of the capability, not of what was set by it."""
+        for part in (node.left, *node.comparators):
+            value = self.evaluate(part, frame)
+            name = str(getattr(part, "attr", getattr(part, "id", "")))
+            if value.arch and (
+                type(value.known) in (int, tuple)
+                or (isinstance(value.known, str) and _ARCH_TEXT.fullmatch(value.known))
+                or ARCHITECTURE_NAME.search(name)
+                or any(isinstance(p, ast.Call) and _called_name(p) in READS for p in ast.walk(part))
+            ):
+                return True
+        return False
 
 
 def _called_name(node: ast.Call) -> str:

@@ -6,11 +6,14 @@ evaluation looked into: a patch to one file has only what depends on it evaluate
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import json
+import os
+import pickle
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
@@ -32,9 +35,9 @@ _WORDS = re.compile(
     rb"|nvcc_flags|gencode|compute_\d|support_pdl|major_versions|get_device_properties|sm_version"
 )
 _SKIPPED = re.compile(r"(?:^|/)(?:tests?|test_\w+|3rdparty|benchmarks?|docs?)(?:/|\.py$)")
-_CODE = ("values", "externals", "evaluate", "interpret", "classes", "scanner", "findings",
-         "effects", "gates", "inventory")  # fmt: skip
 _ROUNDS = 3
+_FORKED = 24  # files: below it a second process does not pay
+_Answer = tuple[list[Gate], list[str], int] | str
 
 
 @dataclass
@@ -63,8 +66,15 @@ def inventory(
     """Return the gates of the given upstreams, from the record where nothing changed."""
     work = _Work(trees, None if cache_dir is None else cache_dir / "audit" / "gates")
     result = Inventory()
-    for upstream in upstreams:
-        work.upstream(upstream, result)
+    # Syntax trees are many small objects that live to the end: collecting finds nothing.
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        for upstream in upstreams:
+            work.upstream(upstream, result)
+    finally:
+        if collecting:
+            gc.enable()
     result.gates.sort(key=lambda g: (g.upstream, g.path, g.line, g.kind))
     return result
 
@@ -76,6 +86,7 @@ class _Work:
         self.modules = Modules(trees)
         self.names: set[str] = set()
         self._patterns: tuple[int, re.Pattern[bytes]] = (-1, _WORDS)
+        self._words: tuple[int, re.Pattern[bytes]] = (-1, _WORDS)
         self._lines: dict[tuple[str, int], Sequence[int]] = {}
         self._scanners: dict[str, Marked] = {}
         self._shared = Names()
@@ -91,19 +102,13 @@ class _Work:
         for number in range(_ROUNDS):
             pattern = self._pattern() if number == 0 else _of_names(fresh)
             found: set[str] = set()
-            for path in paths:
-                if pattern.search(self.trees.read(upstream, path)) is None:
-                    continue
-                try:
-                    gates, names, made = self._file(upstream, path)
-                except SmokeError as error:
+            wanted = [p for p in paths if pattern.search(self.trees.read(upstream, p)) is not None]
+            for path, answer in self._files(upstream, wanted).items():
+                if isinstance(answer, str):
                     if number == 0:
-                        result.unread.append((upstream, path, str(error)))
+                        result.unread.append((upstream, path, answer))
                     continue
-                except RecursionError:
-                    result.unread.append((upstream, path, "its expressions are nested too deeply"))
-                    continue
-                done[path] = gates
+                done[path], names, made = answer
                 result.scanned += made
                 found.update(names)
             fresh = {n for n in found - self.names if _is_telling(n)}
@@ -119,17 +124,52 @@ class _Work:
             self._patterns = len(self.names), re.compile(_WORDS.pattern + added)
         return self._patterns[1]
 
-    def _file(self, upstream: str, path: str) -> tuple[list[Gate], list[str], int]:
-        known = sorted(self.names)
-        parts = (_code(), upstream, path, self.trees.oid(upstream, path), ",".join(known))
-        key = hashlib.sha256("\0".join(parts).encode()).hexdigest()
-        recorded = self._recall(key)
-        if recorded is not None:
-            return [Gate.from_json(g) for g in recorded["gates"]], recorded["names"], 0
-        module = self.modules.at(upstream, path)
-        gates, names, touched = self._scan(module)
-        self._keep(key, gates, names, touched)
-        return gates, names, 1
+    def _files(self, upstream: str, paths: Sequence[str]) -> dict[str, _Answer]:
+        """Return each file's gates, or why there are none; what is not on record in two halves."""
+        found: dict[str, _Answer] = {}
+        keys = {path: self._key(upstream, path) for path in paths}
+        for path, key in keys.items():
+            recorded = self._recall(key)
+            if recorded is not None:
+                found[path] = [Gate.from_json(g) for g in recorded["gates"]], recorded["names"], 0
+        todo = [path for path in paths if path not in found]
+        if len(todo) < _FORKED or (os.cpu_count() or 1) < 2:
+            return found | self._made(upstream, todo, keys)
+        # The gates of a file with many more lines than others take longer: deal them out.
+        todo.sort(key=lambda path: len(self.trees.read(upstream, path)))
+        halves = todo[0::2], todo[1::2]
+        return found | in_two(
+            lambda: self._made(upstream, halves[0], keys),
+            lambda: self._made(upstream, halves[1], keys),
+        )
+
+    def _key(self, upstream: str, path: str) -> str:
+        data = self.trees.read(upstream, path)
+        names = sorted({m.decode() for m in self._named().findall(data)}) if self.names else []
+        parts = (code_digest(), upstream, path, self.trees.oid(upstream, path), ",".join(names))
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+    def _named(self) -> re.Pattern[bytes]:
+        known = len(self.names)
+        if self._words[0] != known:
+            self._words = known, _of_names(self.names)
+        return self._words[1]
+
+    def _made(
+        self, upstream: str, paths: Sequence[str], keys: Mapping[str, str]
+    ) -> dict[str, _Answer]:
+        found: dict[str, _Answer] = {}
+        for path in paths:
+            try:
+                gates, names, touched = self._scan(self.modules.at(upstream, path))
+            except SmokeError as error:
+                found[path] = str(error)
+            except RecursionError:
+                found[path] = "its expressions are nested too deeply"
+            else:
+                self._keep(keys[path], gates, names, touched)
+                found[path] = gates, names, 1
+        return found
 
     def _scan(self, module: Module) -> tuple[list[Gate], list[str], set[str]]:
         lines = self.lines(module)
@@ -222,6 +262,32 @@ class _Work:
             write_atomically(path, json.dumps([variant, *others]).encode())
 
 
+def in_two(
+    first: Callable[[], dict[str, _Answer]], second: Callable[[], dict[str, _Answer]]
+) -> dict[str, _Answer]:
+    """Return both results, the second made in a forked child at the same time."""
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            os.close(reader)
+            with os.fdopen(writer, "wb") as stream:
+                pickle.dump(second(), stream)
+            code = 0
+        finally:
+            os._exit(code)
+    os.close(writer)
+    try:
+        found = first()
+        with os.fdopen(reader, "rb") as stream:
+            data = stream.read()
+    finally:
+        _, status = os.waitpid(pid, 0)
+    # A child that was killed has its half done here.
+    return found | (pickle.loads(data) if status == 0 else second())  # noqa: S301
+
+
 def _is_wanted(path: str) -> bool:
     return path.endswith(".py") and _SKIPPED.search(path) is None
 
@@ -237,10 +303,9 @@ def _of_names(names: set[str]) -> re.Pattern[bytes]:
 
 
 @cache
-def _code() -> str:
+def code_digest() -> str:
     """The digest of the code that finds gates: another version may find others."""
     digest = hashlib.sha256()
-    for name in _CODE:
-        path = Path(__file__).with_name(f"{name}.py")
-        digest.update(path.read_bytes() if path.exists() else b"")
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()

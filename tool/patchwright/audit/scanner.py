@@ -13,8 +13,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from patchwright.audit import effects
-from patchwright.audit.evaluate import PREDICATE_NAME, Frame
-from patchwright.audit.externals import READS
+from patchwright.audit.evaluate import Frame
 from patchwright.audit.interpret import Interpreter
 from patchwright.audit.values import ClassOf, Function, Instance, V, both, joined, negated
 from patchwright.smoke.bindings import Module
@@ -240,6 +239,8 @@ class Scanner(Interpreter):
         self, kind: str, node: ast.AST, value: V, *, effect: str = "", condition: str = "",
     ) -> None:  # fmt: skip
         """Take down one place with its value for this capability."""
+        if kind == "derived":
+            return  # It asks for what a gate has set, not for the architecture.
         condition = condition or effects.short(node)
         reached = both([*self._path, value], conjunction=True) if self._path else value
         line, column = getattr(node, "lineno", 0), getattr(node, "col_offset", 0)

@@ -118,6 +118,11 @@ class Bisection:
         self.journal = Journal(self.project.state_dir / "bisect", self._facts())
         self._recalled: set[State] = {run.state for run in self.journal.runs}
 
+    def forget(self) -> None:
+        """Begin anew: what is on record as evidence stays."""
+        self.journal.clear()
+        self._recalled = set()
+
     def _facts(self) -> dict[str, Any]:
         series = self.project.series
         return {

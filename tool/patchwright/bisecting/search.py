@@ -17,9 +17,9 @@ from patchwright.bisecting.isolating import Isolation, Side
 from patchwright.bisecting.outcomes import (
     NOTHING,
     Answer,
-    AnswerKind,
     Ask,
     Culprit,
+    Outcome,
     Problem,
     Run,
     State,
@@ -51,8 +51,6 @@ def plan(problem: Problem, log: Sequence[Run], jobs: int) -> list[Ask] | Answer:
     The first is what ``decide`` asks for; the others are what it would ask next, were the
     first ones to fail or to start.
     """
-    from patchwright.bisecting.outcomes import Outcome
-
     first = decide(problem, log)
     if isinstance(first, Answer):
         return first
@@ -365,8 +363,8 @@ class _Search:
             kept = [found for found in kept if self._still_fails(found)]
         for found in kept:
             self.done.append(self._culprit(found, rest, alone=len(kept) == 1))
-        kind: AnswerKind = "culprits"
-        return Answer(kind, culprits=tuple(self.done))
+        self.done.sort(key=lambda culprit: culprit.patches)
+        return Answer("culprits", culprits=tuple(self.done))
 
     def _still_fails(self, found: _Found) -> bool:
         """Whether a culprit fails in the whole series; another patch may repair it."""

@@ -124,6 +124,8 @@ def _print(
     from rich.table import Table
     from rich.text import Text
 
+    from patchwright.quoting import printable
+
     out = console()
     if patches:
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
@@ -134,7 +136,7 @@ def _print(
         for patch, verdict in zip(patches, verdicts, strict=True):
             colour = "green" if verdict.ok else "red"
             table.add_row(
-                f"{patch.number:04d}", f"{verdict.upstream}: {patch.title}",
+                f"{patch.number:04d}", f"{verdict.upstream}: {printable(patch.title)}",
                 Text(verdict.verdict, colour), verdict.tree or "not applied",
             )  # fmt: skip
         out.print(table)

@@ -84,7 +84,7 @@ def command(
         with Starts(project, settings, directory if probe else None) as starts:
             bisection = Bisection(project, problem, starts, probe or "", directory)
             if fresh:
-                bisection.journal.clear()
+                bisection.forget()
             answer = _solve(bisection, jobs, say)
     _report(project, problem, bisection.journal.runs, answer, as_json)
     if not as_json:

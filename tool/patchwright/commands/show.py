@@ -38,7 +38,10 @@ def command(invocation: Invocation, patch: str, as_json: bool) -> int:
     if as_json:
         print_json(facts)
     else:
-        click.echo("\n".join(_lines(shown, facts)))
+        from patchwright.quoting import printable
+
+        # A patch may come from anywhere; its text must not steer the terminal.
+        click.echo(printable("\n".join(_lines(shown, facts))))
     if facts["corrupt"]:
         return 1
     return 1 if row is not None and not row.apply.ok else 0

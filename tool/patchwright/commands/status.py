@@ -80,6 +80,8 @@ def _print(rows: Sequence[PatchOverview], stale: Sequence[str]) -> None:
     from rich import box
     from rich.table import Table
 
+    from patchwright.quoting import printable
+
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("patch", no_wrap=True)
     table.add_column("", overflow="ellipsis", no_wrap=True, max_width=52)
@@ -87,7 +89,7 @@ def _print(rows: Sequence[PatchOverview], stale: Sequence[str]) -> None:
         table.add_column(heading)
     for row in rows:
         table.add_row(
-            f"{row.patch.number:04d}", f"{row.apply.upstream}: {row.patch.title}",
+            f"{row.patch.number:04d}", f"{row.apply.upstream}: {printable(row.patch.title)}",
             row.apply.verdict, row.tree[:12], _evidence(row.evidence),
         )  # fmt: skip
     # Only the table goes through rich, which would fold long lines.

@@ -176,6 +176,8 @@ def _table(project: Project, answers: Sequence[Answer], tiers: Sequence[str]) ->
     from rich import box
     from rich.table import Table
 
+    from patchwright.quoting import printable
+
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("patch", no_wrap=True)
     table.add_column("", overflow="ellipsis", no_wrap=True, max_width=52)
@@ -187,7 +189,9 @@ def _table(project: Project, answers: Sequence[Answer], tiers: Sequence[str]) ->
         cells = [_cell([a for a in own if a.question.tier == tier]) for tier in tiers]
         patch = project.series.get(number)
         seconds = sum(a.seconds for a in own)
-        table.add_row(f"{number:04d}", f"{patch.upstream}: {patch.title}", *cells, f"{seconds:.1f}")
+        table.add_row(
+            f"{number:04d}", f"{patch.upstream}: {printable(patch.title)}", *cells, f"{seconds:.1f}"
+        )
     return table
 
 

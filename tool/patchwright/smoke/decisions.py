@@ -6,6 +6,7 @@ from the source of the tree under test, once per capability, each time from noth
 
 from __future__ import annotations
 
+import ast
 import enum
 import functools
 import types

@@ -12,7 +12,8 @@ from patchwright.applying.chain import State
 from patchwright.evidence import COLLECTION, EvidenceStore, Inputs, Subject, new_record
 from patchwright.imported import ImportedEvidence
 from patchwright.project import Project
-from patchwright.smoke.runs import Run, RunResult, collect, execute, site_trees
+from patchwright.smoke.runs import Run, RunResult, collect, execute
+from patchwright.smoke.sites import known_site_trees
 from patchwright.tiers import Needs
 
 
@@ -172,5 +173,5 @@ class Evidenced:
 
     def _site(self, state: State) -> dict[str, str]:
         if state not in self._sites:
-            self._sites[state] = site_trees(self.project, state)
+            self._sites[state] = known_site_trees(self.project, state)
         return self._sites[state]

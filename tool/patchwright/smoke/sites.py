@@ -2,19 +2,50 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from patchwright.applying.cache import AppliedCache, key
 from patchwright.errors import PatchwrightError
 from patchwright.store import DIRECTORY, EMPTY_TREE, ObjectStore, TreeEntry
-from patchwright.upstreams.layout import installed_tree
 
 if TYPE_CHECKING:
     from patchwright.applying.chain import State
     from patchwright.project import Project
 
+# Part of the key of what is known: raise it when a state gives other site trees.
+_FORMAT = 1
+
+
+def known_site_trees(project: Project, state: State) -> dict[str, str]:
+    """Return the ids of ``site_trees``, from what is known of earlier runs where it can be.
+
+    A repeat that finds everything on record needs no more than these ids: it does not
+    open the object store. The trees themselves may be gone from it.
+    """
+    pins = [replace(project.locked_upstream(name), tree="", outside="") for name, _ in state.trees]
+    digest = hashlib.sha256(repr((_FORMAT, pins, state.trees)).encode()).hexdigest()
+    cache = AppliedCache(project.cache_dir / "applied.sqlite")
+    row = key("site", digest, "")
+    try:
+        if (text := cache.get(row)) is not None:
+            found: dict[str, str] = json.loads(text)
+            return found
+        found = site_trees(project, state)
+        with contextlib.suppress(PatchwrightError):  # a cache that can only be read
+            cache.put({row: json.dumps(found)})
+        return found
+    finally:
+        cache.close()
+
 
 def site_trees(project: Project, state: State) -> dict[str, str]:
     """Return for each upstream its tree in installed layout, files outside included."""
+    from patchwright.upstreams.layout import installed_tree
+
     trees = {}
     for name, tree in state.trees:
         layout = project.config.upstreams[name].layout

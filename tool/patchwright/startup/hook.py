@@ -47,6 +47,16 @@ def install(folder: Path, proof_folder: Path, packages: tuple[str, ...], site: P
     own.write_text(own.read_text("utf-8") + note, encoding="utf-8")
 
 
+def violations(folder: Path, site: str) -> list[str]:
+    """Return what was imported from anywhere but the tree.
+
+    The site folder is checked before each start and holds no bytecode then: what lies
+    there now was compiled by this start, and is no violation.
+    """
+    own = f" from the bytecode {site}/"
+    return [line for line in proof.violations(folder / VIOLATIONS) if own not in line]
+
+
 def imported(folder: Path) -> tuple[str, ...]:
     """Return the packages that some process executed from the tree."""
     try:

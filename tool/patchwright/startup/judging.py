@@ -45,11 +45,16 @@ def judge(settings: Settings, report: Mapping[str, Any], site: str) -> Started:
     """Return what a supervisor's report means."""
     raised = _raised(report["raised"])
     kind, detail = _kind(settings, report, raised)
+    standing = _standing(report["stacks"], site) if kind == "hang" else ()
+    if standing:
+        path, line, function = standing[0]
+        detail += f"; it stood in {path}:{line}, {function}"
     outcome: Literal["started", "failed", "untestable"] = (
         "started" if kind == "ok" else "untestable" if kind in UNTESTABLE else "failed"
     )
     shown = kind in ("ok", "garbage-output", "not-the-tree", "untestable", "disk")
     frames, files = ((), ()) if shown or raised is None else _places(raised, report["lines"], site)
+    frames = standing or frames
     return Started(
         outcome, kind,
         "" if kind == "ok" else _signature(kind, raised, report, site),
@@ -134,6 +139,21 @@ def _last(report: Mapping[str, Any], raised: Raised | None) -> str:
 
 def _ended(status: int) -> str:
     return f"killed by signal {-status}" if status < 0 else f"it ended with exit code {status}"
+
+
+def _standing(stacks: list[list[dict[str, Any]]], site: str) -> tuple[tuple[str, int, str], ...]:
+    """Return the frames in the tree at which threads stood, the likeliest first.
+
+    A thread that stood in the tree itself comes before one that waited in a library.
+    """
+    prefix = site.rstrip("/") + "/"
+    found: list[tuple[int, tuple[str, int, str]]] = []
+    for stack in stacks:
+        for depth, frame in enumerate(stack):
+            if frame["file"].startswith(prefix):
+                place = (frame["file"].removeprefix(prefix), frame["line"], frame["function"])
+                found.append((depth, place))
+    return tuple(dict.fromkeys(place for _, place in sorted(found, key=lambda item: item[0])))
 
 
 def _places(

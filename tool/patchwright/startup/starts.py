@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 import patchwright
 from patchwright.applying.chain import State
 from patchwright.errors import InputError, PatchwrightError
-from patchwright.smoke import isolation, proof
+from patchwright.smoke import isolation
 from patchwright.smoke.environments import describe, interpreter, program_path
 from patchwright.smoke.outcomes import Blocked
 from patchwright.smoke.seats import Seat, take_seat
@@ -133,9 +133,9 @@ class Starts:
                 f"the probe cannot be run: {report['not_run']}",
                 next_step="correct the command; nothing was started",
             )
-        report["violations"] = list(proof.violations(folder / hook.VIOLATIONS))
-        report["imported"] = list(hook.imported(folder))
         site = str(attempt.place.site)
+        report["violations"] = hook.violations(folder, site)
+        report["imported"] = list(hook.imported(folder))
         started = judge(self.settings, report, site)
         if started.kind == "port" and attempt.tries < _PORTS and self._names_port:
             attempt.tries += 1
@@ -200,6 +200,9 @@ class Starts:
     def _environment(self, folder: Path, site: Path, words: Mapping[str, str]) -> dict[str, str]:
         settings, outer = self.settings, os.environ
         own = isolation.run_environment("startup", folder, self.project.cache_dir, site, outer)
+        # The libraries' own bytecode may be used: compiling them takes longer than the rest
+        # of a start. The tree has none, or it was written by this start from this tree.
+        del own["PYTHONPYCACHEPREFIX"]
         if len(own["TMPDIR"]) > _LONG:
             own["TMPDIR"] = self._short(Path(own["TMPDIR"]), words["port"])
         more = {name: outer[name] for name in settings.passed if name in outer}
@@ -210,7 +213,7 @@ class Starts:
             more["PATH"] = program_path(Path(words["python"]), own.get("PATH", ""))
         return own | more | {
             "PATCHWRIGHT_SITE": str(site), "PATCHWRIGHT_ROOT": words["root"],
-            "PATCHWRIGHT_PORT": words["port"],
+            "PATCHWRIGHT_PORT": words["port"], "PYTHONFAULTHANDLER": "1",
         }  # fmt: skip
 
     def _seed(self, place: Place, folder: Path) -> tuple[dict[str, str], bool]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import resource
 import selectors
 import signal
 import subprocess
@@ -30,6 +31,7 @@ from patchwright.startup.tracebacks import LogReader
 
 _TICK = 0.1  # seconds between two looks at the clock
 _LOOK = 2.0  # seconds between two looks at the disk
+_WORDS = 4.0  # seconds that an aborted start gets to say where it stood
 _ROOM = 256 << 20  # bytes that must stay free on the disk
 
 
@@ -59,6 +61,7 @@ def main() -> None:
     """Take one order and report its outcome."""
     order = Order(**json.loads(sys.stdin.buffer.readline()))
     become_subreaper()
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     report = _Start(order).run()
@@ -103,6 +106,8 @@ class _Start:
                         selector.unregister(output)
                 self.ended_by = self._judge()
         status = process.poll()
+        if self.ended_by in ("stall", "deadline"):
+            self._ask_where(process, output)
         self._kill(process)
         self._drain(output)
         self.reader.close()
@@ -155,6 +160,15 @@ class _Start:
                 self.reader.feed(data)
         return True
 
+    def _ask_where(self, process: subprocess.Popen[bytes], output: int) -> None:
+        """Abort what hangs: Python's faulthandler then says where each thread stood."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGABRT)
+        end = self.heard = time.monotonic()
+        while time.monotonic() < end + _WORDS and time.monotonic() < self.heard + _WORDS / 4:
+            self._drain(output)
+            time.sleep(_TICK / 2)
+
     @staticmethod
     def _kill(process: subprocess.Popen[bytes]) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -172,6 +186,7 @@ class _Start:
             "seconds": time.monotonic() - self.begin,
             "raised": asdict(raised) if raised is not None else None,
             "lines": self.reader.lines,
+            "stacks": [[asdict(f) for f in stack] for stack in self.reader.stacks],
             "stage": self.reader.stage,
             "ready": self.reader.ready,
             "answer": server.answer if server is not None else "",

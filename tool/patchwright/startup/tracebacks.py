@@ -11,9 +11,13 @@ from dataclasses import dataclass, field
 
 _LINE = 8192  # bytes of one line that are looked at
 _KEPT = 30  # error lines, and tracebacks at each end
+_STACKS = 200  # threads of all processes
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _START = "Traceback (most recent call last):"
 _FRAME = re.compile(r'^\s*File "([^"]+)", line (\d+)(?:, in (.+?))?\s*$')
+# What faulthandler writes when a process is aborted: the innermost frame first.
+_STACK = re.compile(r"^(?:Current thread|Thread) 0x[0-9a-f]+ .*\(most recent call first\):")
+_STACK_FRAME = re.compile(r'^  File "([^"]+)", line (\d+) in (.+?)\s*$')
 _ERROR = re.compile(r"^((?:[A-Za-z_]\w*\.)*([A-Za-z_]\w*))(?::\s?(.*))?$")
 _CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
 _TELLS = re.compile(
@@ -73,6 +77,8 @@ class LogReader:
         self.ready = False
         self.stage = ""
         self.lines: list[str] = []
+        self.stacks: list[list[Frame]] = []  # of an aborted process; the innermost first
+        self._in_stack = False
         self._ready = ready
         self._stages = stages
         self._rest = b""
@@ -106,6 +112,8 @@ class LogReader:
         for stage in self._stages:
             if stage in line:
                 self.stage = stage
+        if self._in_stacks(line):
+            return
         if _START in line:
             self._open = _Open(fatal=self._announced or bool(_FATAL.search(line)))
             self._announced = False
@@ -117,6 +125,19 @@ class LogReader:
         elif _FATAL.search(line):
             self._announced = True
         self._keep(line)
+
+    def _in_stacks(self, line: str) -> bool:
+        if _STACK.match(line):
+            self._in_stack = len(self.stacks) < _STACKS
+            if self._in_stack:
+                self.stacks.append([])
+            return True
+        frame = _STACK_FRAME.match(line) if self._in_stack else None
+        if frame is None:
+            self._in_stack = False
+            return False
+        self.stacks[-1].append(Frame(frame[1], int(frame[2]), frame[3]))
+        return True
 
     def _in_traceback(self, line: str, block: _Open) -> bool:
         frame = _FRAME.match(line)
