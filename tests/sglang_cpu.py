@@ -12,6 +12,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 STAND_INS = Path(__file__).resolve().parent / "integration" / "cpu_server"
 # What sglang 0.5.9 imports when it serves a language model on the CPU.
@@ -20,7 +21,7 @@ REQUIREMENTS = STAND_INS / "requirements.txt"
 # of this tool.
 READY = os.environ.get("PATCHWRIGHT_SGLANG_CPU")
 INSTALL_SECONDS = 1800
-MODEL = {
+MODEL: dict[str, Any] = {
     "architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "hidden_size": 64,
     "intermediate_size": 128, "moe_intermediate_size": 32, "num_hidden_layers": 2,
     "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "num_experts": 4,

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
+_BRACKET = re.compile(r"[()\[\]{}]")
 _NOISE = re.compile(
     r"//(?:[^\n\\]|\\.|\\\n)*"
     r"|/\*.*?\*/"
@@ -159,6 +161,7 @@ def arithmetic(operator: str, left: int, right: int) -> int | None:
     return left << right if operator == "<<" else left >> right
 
 
+@lru_cache(maxsize=16)
 def without_comments(text: str) -> str:
     """Replace comments by spaces; lines and columns stay, literals stay."""
 
@@ -169,6 +172,7 @@ def without_comments(text: str) -> str:
     return _NOISE.sub(blank, text)
 
 
+@lru_cache(maxsize=2048)
 def without_literals(text: str) -> str:
     """Replace comments and the insides of literals by spaces: only code brackets remain."""
 
@@ -188,7 +192,7 @@ def closing(text: str, start: int) -> int:
     """
     pairs = {"(": ")", "[": "]", "{": "}"}
     stack: list[str] = []
-    for match in re.compile(r"[()\[\]{}]").finditer(text, start):
+    for match in _BRACKET.finditer(text, start):
         bracket = match.group()
         if bracket in pairs:
             stack.append(pairs[bracket])
@@ -199,6 +203,7 @@ def closing(text: str, start: int) -> int:
     raise CSyntaxError(f"nothing closes {text[start]!r}")
 
 
+@lru_cache(maxsize=2048)
 def parse(text: str) -> Node:
     """Parse one expression without assignments.
 

@@ -25,8 +25,11 @@ from patchwright.errors import PatchwrightError
 _COMMANDS = {
     "apply": "Write a patched tree to a folder.",
     "bisect": "Find the patches that break startup.",
+    "audit": "See whether an opened gate leads to whole code.",
     "cache": "List and prune what the tool keeps in your cache.",
     "evidence": "List, show, export and import what was verified.",
+    "explain": "Say which patch led to an error in a log.",
+    "gates": "List the gates and what each decides.",
     "lock": "Resolve the pins and write upstream.lock, or check it.",
     "show": "Print one patch: fields, needs, files, verdicts.",
     "start": "Start a server on the patched tree, once.",

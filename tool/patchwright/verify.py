@@ -251,7 +251,7 @@ def _not_applied(verdict: ApplyVerdict) -> str:
 
 
 def verify(
-    project: Project, request: Request, *, jobs: int = 1,
+    project: Project, request: Request, *, jobs: int | None = None,
     on_run: Callable[[Run, Result, int, int], None] | None = None,
 ) -> list[Answer]:  # fmt: skip
     """Answer every question of a request, making only the runs that are not on record."""

@@ -45,6 +45,7 @@ class Lost:
 
     path: str
     line: int
+    last: int  # the directive that ends the branch
     condition: str
     function: str
     kernel: bool
@@ -138,7 +139,7 @@ class Sources:
             inside = code[code.find("{") + 1 : code.rfind("}")]
             if not re.sub(r"[\s{};]", "", inside):
                 loss = "kernel"
-        return Lost(path, guard.line, guard.condition, around.name if around else "",
+        return Lost(path, guard.line, last, guard.condition, around.name if around else "",
                     around.kernel if around else False, loss)  # fmt: skip
 
     def exports(self, paths: Iterable[str]) -> dict[str, str]:

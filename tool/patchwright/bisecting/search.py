@@ -319,10 +319,8 @@ class _Search:
             self.notes.append(f"{names} fails otherwise without {culprits}: an undeclared need")
             rest = self.problem.without(rest, fallen) | self.base
             verdict = self.of(rest, why)
-        trouble = "" if verdict != "unclear" else (
-            "the rest fails otherwise without it, so more culprits may hide there"
-        )  # fmt: skip
-        return rest, verdict, trouble
+        hides = "the rest fails otherwise without it, so more culprits may hide there"
+        return rest, verdict, hides if verdict == "unclear" else ""
 
     def _fallen(self, rest: State, why: str) -> State:
         """Return the patches that make ``rest`` fail otherwise, now that a culprit is out."""

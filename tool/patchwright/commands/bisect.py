@@ -182,7 +182,7 @@ def _table(problem: Problem, runs: Sequence[Run]) -> None:
     for number, run in enumerate(runs, 1):
         seconds = {"probe": f"{run.outcome.seconds:.1f}", "record": "on record",
                    "applying": "-"}[run.source]  # fmt: skip
-        detail = run.outcome.detail.partition("\n")[0][:90]
+        detail = run.outcome.detail.partition("\n")[0][:120]
         table.add_row(str(number), named(run.state, problem), words[run.outcome.kind], seconds,
                       detail)  # fmt: skip
     console().print(table)

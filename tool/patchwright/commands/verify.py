@@ -37,8 +37,8 @@ _BAD = ("failed", "vacuous", "error")
               help="Only this context; may be repeated. Default: step and alone.")  # fmt: skip
 @click.option("--require", "required", multiple=True, type=click.Choice(TIERS),
               help="Exit with 1 if this tier is blocked; may be repeated.")  # fmt: skip
-@click.option("-j", "--jobs", type=click.IntRange(min=1), default=1, metavar="J",
-              help="Runs at the same time.  [default: 1]")  # fmt: skip
+@click.option("-j", "--jobs", type=click.IntRange(min=1), metavar="J",
+              help="Runs at the same time. Default: one per core at the static tier, else 1.")  # fmt: skip
 @click.option("--junit", "junit", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
               help="Write the results to FILE as JUnit XML, too.")  # fmt: skip
 @json_option
@@ -46,7 +46,7 @@ _BAD = ("failed", "vacuous", "error")
 def command(
     invocation: Invocation, numbers: tuple[int, ...], selection: Selection,
     tiers: tuple[str, ...], contexts: tuple[str, ...], required: tuple[str, ...],
-    jobs: int, junit: Path | None, as_json: bool,
+    jobs: int | None, junit: Path | None, as_json: bool,
 ) -> int:  # fmt: skip
     """Run each patch's smoke test with the patch and without it.
 

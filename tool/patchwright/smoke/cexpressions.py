@@ -31,6 +31,8 @@ from patchwright.c_syntax import (
 )
 from patchwright.smoke.outcomes import SmokeError
 
+_ASSIGNS = re.compile(r"(<<|>>|[-+*/%&|^]|)=(?!=)")
+_STOP = re.compile(r"[;(\[{]")
 _CONSTANT = re.compile(
     r"\b(?:static\s+|inline\s+)*constexpr\s+(?:static\s+|inline\s+)*[\w:\s]*?\b(\w+)\s*=\s*([^;{}]+);"
 )
@@ -289,8 +291,9 @@ class _Run:
             end = self.extent(plain, closing(plain, head.end() - 1) + 1)
             other = re.compile(r"\s*else\b").match(plain, end)
             return self.extent(plain, other.end()) if other is not None else end
-        while at < len(plain) and plain[at] != ";":
-            at = closing(plain, at) + 1 if plain[at] in "([{" else at + 1
+        while (stop := _STOP.search(plain, at)) is not None and stop.group() != ";":
+            at = closing(plain, stop.start()) + 1
+        at = stop.start() if stop is not None else len(plain)
         return min(at + 1, len(plain))
 
     def compound(self, word: str, clause: str, branch: str, otherwise: str) -> None:
@@ -360,12 +363,14 @@ class _Run:
 def _assignment(text: str) -> tuple[str, str, str] | None:
     """Split ``left op= right`` at the assignment that stands outside all brackets."""
     plain = without_literals(text)
+    if "=" not in plain:
+        return None
     at = 0
     while at < len(plain):
         if plain[at] in "([{":
             at = closing(plain, at) + 1
             continue
-        match = re.compile(r"(<<|>>|[-+*/%&|^]|)=(?!=)").match(plain, at)
+        match = _ASSIGNS.match(plain, at)
         if match is not None and plain[at - 1 : at] not in tuple("=!<>"):
             return text[:at], match[1], text[match.end() :]
         at += 2 if plain.startswith(("==", "!=", "<=", ">="), at) else 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -36,7 +37,7 @@ class Result:
 class Evidenced:
     """Smoke tests of one project, their tiers and their outcomes."""
 
-    def __init__(self, project: Project, store: EvidenceStore, jobs: int = 1) -> None:
+    def __init__(self, project: Project, store: EvidenceStore, jobs: int | None = None) -> None:
         self.project = project
         self.store = store
         self.jobs = jobs
@@ -156,8 +157,13 @@ class Evidenced:
                 done = len([r for r in missing if r in results])
                 on_run(run, results[run], done, len(missing))
 
-        if missing:
-            execute(self.project, missing, jobs=self.jobs, on_result=ended)
+        # The light runs first, on all cores: a compiler takes cores and memory of its own.
+        cores = len(os.sched_getaffinity(0))
+        for light in (True, False):
+            these = [run for run in missing if (run.tier == "static") is light]
+            if these:
+                jobs = self.jobs or (cores if light else 1)
+                execute(self.project, these, jobs=jobs, on_result=ended)
         return results
 
     def _collection(self, path: Path) -> Inputs:

@@ -16,13 +16,15 @@ import signal
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import ModuleType
-from typing import NoReturn
+from types import CodeType, ModuleType
+from typing import Any, NoReturn
 
 from patchwright.smoke import torch_stub
 from patchwright.smoke.outcomes import SmokeError
+from patchwright.store import object_id
 
 # Variables by which a user's shell would change what a generator answers.
 _PREFIXES = ("FLASHINFER_", "SGLANG_", "TORCH_", "TVM_", "NVSHMEM_", "NVCC_", "CUDA_")
@@ -51,6 +53,8 @@ class Call:
     arch: tuple[str, ...]
     cuda: str
     workspace: Path
+    # Code by file and blob id, taken for a module whose source is exactly that.
+    codes: Mapping[tuple[str, str], CodeType] = field(default_factory=dict)
 
 
 class _Broken(Exception):
@@ -191,6 +195,7 @@ def _prepare(call: Call) -> None:
     # Bytecode beside the sources would change the tree, and stale bytecode the answer.
     sys.dont_write_bytecode = True
     sys.pycache_prefix = str(call.workspace / "no-bytecode")
+    _take_codes(call)
     for name in list(sys.modules):
         if _package(name) in call.packages:
             del sys.modules[name]
@@ -206,6 +211,17 @@ def _prepare(call: Call) -> None:
         module = ModuleType(package)
         module.__path__ = [str(call.site / package)]
         sys.modules[package] = module
+
+
+def _take_codes(call: Call) -> None:
+    """Let imports find code that was compiled from the same bytes: it is most of their time."""
+    own = SourceFileLoader.source_to_code
+
+    def source_to_code(self: SourceFileLoader, data: Any, path: str, **how: Any) -> CodeType:
+        code = call.codes.get((path, object_id("blob", data))) if type(data) is bytes else None
+        return code if code is not None else own(self, data, path, **how)
+
+    SourceFileLoader.source_to_code = source_to_code  # type: ignore[assignment, method-assign]
 
 
 def _capability(arch: Sequence[str]) -> tuple[int, int] | None:

@@ -91,6 +91,7 @@ def run(request: Request, prepared: Prepared) -> None:
         ],
         "stubs": sorted({stub for trees in shown for stub in trees.stubs}),
         "parsed": sorted(prepared.syntax.asked),
+        "ran": sorted(prepared.syntax.ran),
     })  # fmt: skip
 
 

@@ -8,10 +8,12 @@ never sees a file that is not the tree's.
 from __future__ import annotations
 
 import ast
+import contextlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import CodeType
 
 from patchwright.config import Layout
 from patchwright.smoke.outcomes import SmokeError
@@ -54,6 +56,10 @@ class SyntaxCache:
 
     known: dict[str, ast.Module] = field(default_factory=dict)
     asked: set[str] = field(default_factory=set)
+    # What the children of generators import: code by file and blob id, and the files of
+    # which a child had to compile its own.
+    codes: dict[tuple[str, str], CodeType] = field(default_factory=dict)
+    ran: set[str] = field(default_factory=set)
 
     def parse(self, oid: str, source: bytes, name: str) -> ast.Module:
         """Return the syntax tree of a blob; SyntaxError where it has none."""
@@ -61,6 +67,18 @@ class SyntaxCache:
         if oid not in self.known:
             self.known[oid] = ast.parse(source, name)
         return self.known[oid]
+
+    def compile(self, files: Iterable[str]) -> None:
+        """Compile files for the children to come; nothing is executed here.
+
+        A child takes the code only for the very bytes that it was compiled from.
+        """
+        for file in files:
+            with contextlib.suppress(OSError, SyntaxError, ValueError, RecursionError):
+                data = Path(file).read_bytes()
+                key = file, object_id("blob", data)
+                if key not in self.codes:
+                    self.codes[key] = compile(data, file, "exec", dont_inherit=True)
 
 
 class Trees:
@@ -85,8 +103,8 @@ class Trees:
         self._maps = {source.name: PathMap(source.layout) for source in sources}
         self._files: dict[str, tuple[str, ...]] = {}
         self._listing = listing
-        self._syntax = syntax if syntax is not None else SyntaxCache()
         self.stubs: set[str] = set()
+        self.syntax = syntax if syntax is not None else SyntaxCache()
         # What others derive from these trees' syntax and want to find again.
         self.shared: dict[tuple[str, ...], object] = {}
 
@@ -137,7 +155,7 @@ class Trees:
         """
         oid, data = self._read(upstream, path)
         try:
-            return self._syntax.parse(oid, data, str(self.path(upstream, path)))
+            return self.syntax.parse(oid, data, str(self.path(upstream, path)))
         except (SyntaxError, ValueError) as error:
             raise SmokeError(f"{upstream}: {path} is not valid Python: {error}") from error
 

@@ -29,6 +29,7 @@ from patchwright.store import object_id
 READY = b"{}\n"  # says that all imports went well
 _LISTINGS = 8  # kept at most; one is some megabytes
 _SYNTAX_TREES = 64  # the same
+_CODES = 500  # compiled files; one is some tens of kilobytes
 
 
 def main() -> None:
@@ -48,6 +49,9 @@ def main() -> None:
             answer = serve(request, prepared, requests.fileno())
             answers.write(json.dumps(answer).encode() + b"\n")
             _learn(request, prepared, answer["parsed"])
+            if len(prepared.syntax.codes) > _CODES:
+                prepared.syntax.codes.clear()
+            prepared.syntax.compile(answer["ran"])
 
 
 def serve(request: Request, prepared: session.Prepared, watched: int | None) -> dict[str, Any]:
@@ -60,6 +64,7 @@ def serve(request: Request, prepared: session.Prepared, watched: int | None) -> 
         if place is not None:
             prepared.listing(place.listing)
     prepared.syntax.asked.clear()
+    prepared.syntax.ran.clear()
     gc.freeze()  # or the child's collector would copy every page of what we prepared
     try:
         ended = run_forked(lambda: session.run(request, prepared), request.deadline, watched)
@@ -96,6 +101,7 @@ def _answer(request: Request, ended: Ended) -> dict[str, Any]:
         "sha256": result.get("sha256", ""),
         "stubs": result.get("stubs", []),
         "parsed": result.get("parsed", []),
+        "ran": result.get("ran", []),
     }
 
 

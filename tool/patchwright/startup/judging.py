@@ -49,6 +49,7 @@ def judge(settings: Settings, report: Mapping[str, Any], site: str) -> Started:
     if standing:
         path, line, function = standing[0]
         detail += f"; it stood in {path}:{line}, {function}"
+    detail = detail.replace(site.rstrip("/") + "/", "")
     outcome: Literal["started", "failed", "untestable"] = (
         "started" if kind == "ok" else "untestable" if kind in UNTESTABLE else "failed"
     )

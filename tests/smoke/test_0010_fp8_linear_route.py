@@ -1,0 +1,170 @@
+"""0010: block-wise FP8 linear layers on SM12x reach a kernel that exists there."""
+
+from __future__ import annotations
+
+import ast
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from patchwright.smoke.decisions import (
+    CAPABILITIES,
+    MISSING,
+    Expression,
+    FunctionGate,
+    Raised,
+)
+
+FP8_UTILS = "python/sglang/srt/layers/quantization/fp8_utils.py"
+GEMM = "flashinfer/gemm/gemm_base.py"
+AUTO = FunctionGate("sglang", FP8_UTILS, "_dispatch_auto_backend")
+EXPLICIT = FunctionGate("sglang", FP8_UTILS, "_dispatch_explicit_backend")
+CUTLASS = "cutlass_w8a8_block_fp8_linear_with_fallback"
+TRTLLM = "flashinfer_gemm_w8a8_block_fp8_linear_with_fallback"
+TRITON = "triton_w8a8_block_fp8_linear"
+SM12X = ("12.0", "12.1")
+OTHERS = tuple(capability for capability in CAPABILITIES if capability not in SM12X)
+STUBS = {
+    "sgl_kernel": SimpleNamespace(),
+    "flashinfer": SimpleNamespace(gemm=SimpleNamespace()),
+    "is_flashinfer_available": lambda: True,
+    "deep_gemm": MISSING,
+}
+DEEP_GEMM = {"deep_gemm": SimpleNamespace()}
+
+
+@pytest.fixture
+def auto(decision_table: Any) -> Any:
+    """The automatic choice by capability."""
+
+    def table(stubs: dict[str, object] | None = None, **kwargs: object) -> dict[str, object]:
+        found: dict[str, object] = decision_table(AUTO, stubs=STUBS | (stubs or {}), **kwargs)
+        return found
+
+    return table
+
+
+@pytest.fixture
+def explicit(decision_table: Any) -> Any:
+    """What an explicit --fp8-gemm-backend gives, by capability."""
+
+    def table(backend: str, **kwargs: object) -> dict[str, object]:
+        member = Expression(f"Fp8GemmRunnerBackend.{backend}")
+        found: dict[str, object] = decision_table(EXPLICIT, member, stubs=STUBS, **kwargs)
+        return found
+
+    return table
+
+
+def of(table: dict[str, object], capabilities: tuple[str, ...]) -> dict[str, object]:
+    return {capability: table[capability] for capability in capabilities}
+
+
+def backends_of(trees: Any, function: str) -> list[tuple[str, str]]:
+    """The calls of FlashInfer's GEMMs in a function of fp8_utils: (callee, backend)."""
+    tree = trees.ast("sglang", FP8_UTILS)
+    imported = {
+        alias.asname or alias.name: alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("flashinfer")
+        for alias in node.names
+    }
+    (found,) = (n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == function)
+    return [
+        (imported[call.func.id], str(keyword.value.value))
+        for call in ast.walk(found)
+        if isinstance(call, ast.Call)
+        and isinstance(call.func, ast.Name)
+        and call.func.id in imported
+        for keyword in call.keywords
+        if keyword.arg == "backend" and isinstance(keyword.value, ast.Constant)
+    ]
+
+
+def accepted(trees: Any, decision_table: Any, gemm: str, backend: str) -> object:
+    """The capabilities (120 is 12.0) that FlashInfer's check for a backend accepts."""
+    tree = trees.ast("flashinfer", GEMM)
+    (found,) = (n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == gemm)
+    (checks,) = (
+        call.args[0]
+        for call in found.decorator_list
+        if isinstance(call, ast.Call)
+        and isinstance(call.func, ast.Name)
+        and call.func.id == "backend_requirement"
+    )
+    assert isinstance(checks, ast.Dict)
+    (checker,) = (
+        value.id
+        for key, value in zip(checks.keys, checks.values, strict=True)
+        if isinstance(key, ast.Constant) and key.value == backend and isinstance(value, ast.Name)
+    )
+    gate = FunctionGate("flashinfer", GEMM, f"{checker}._supported_ccs")
+    return decision_table(gate, trees=trees, capabilities=("12.0",))["12.0"]
+
+
+@pytest.mark.tier("static")
+def test_sm12x_gets_cutlass_and_nothing_else_moves(auto: Any, baseline: Any) -> None:
+    after, before = auto(), auto(trees=baseline)
+    assert of(after, SM12X) == dict.fromkeys(SM12X, CUTLASS)
+    assert of(after, OTHERS) == of(before, OTHERS)
+    assert of(after, ("8.9", "9.0", "10.0", "10.3")) == {
+        "8.9": TRITON,
+        "9.0": CUTLASS,
+        "10.0": TRTLLM,
+        "10.3": TRTLLM,
+    }
+
+
+@pytest.mark.tier("static")
+def test_sm12x_gets_cutlass_where_deep_gemm_can_be_imported(auto: Any, baseline: Any) -> None:
+    after, before = auto(DEEP_GEMM), auto(DEEP_GEMM, trees=baseline)
+    assert of(after, SM12X) == dict.fromkeys(SM12X, CUTLASS)
+    assert of(after, OTHERS) == of(before, OTHERS)
+
+
+@pytest.mark.tier("static")
+def test_without_flashinfer_and_with_an_old_cuda_as_before(auto: Any, baseline: Any) -> None:
+    without = {"is_flashinfer_available": lambda: False}
+    assert auto(without) == auto(without, trees=baseline)
+    assert auto(cuda="12.4") == auto(cuda="12.4", trees=baseline)
+    assert auto(cuda="12.4")["12.0"] == TRITON
+    assert auto()["12.0"] == CUTLASS
+
+
+@pytest.mark.tier("static")
+def test_the_choice_is_one_that_flashinfer_accepts(
+    auto: Any, decision_table: Any, tree: Any
+) -> None:
+    """Follow each automatic choice into FlashInfer's own check for the backend it names."""
+    asked: dict[str, list[str]] = {}
+    for capability, function in auto().items():
+        for gemm, backend in backends_of(tree, str(function)):
+            number = int(capability.replace(".", ""))
+            verdict = accepted(tree, decision_table, gemm, backend)
+            assert isinstance(verdict, set)
+            asked.setdefault("yes" if number in verdict else "no", []).append(capability)
+    assert {"10.0", "10.3"} <= set(asked["yes"]), "positive control: SM100 and SM103 are accepted"
+    refused = set(asked.get("no", ())) & set(SM12X)
+    assert not refused, f"FlashInfer's own check refuses the chosen backend on {sorted(refused)}"
+
+
+@pytest.mark.tier("static")
+def test_an_explicit_trtllm_is_refused_on_sm12x(explicit: Any, baseline: Any) -> None:
+    after = explicit("FLASHINFER_TRTLLM")
+    before = explicit("FLASHINFER_TRTLLM", trees=baseline)
+    for answer in of(after, SM12X).values():
+        assert isinstance(answer, Raised), f"accepted: {answer}"
+        assert answer.type == "RuntimeError"
+        assert "--fp8-gemm-backend=cutlass" in answer.message
+    assert of(after, OTHERS) == of(before, OTHERS)
+    assert after["10.0"] == TRTLLM
+
+
+@pytest.mark.tier("static")
+@pytest.mark.parametrize("backend", ["CUTLASS", "TRITON", "FLASHINFER_DEEPGEMM"])
+def test_other_explicit_choices_are_as_before(
+    explicit: Any, auto: Any, baseline: Any, backend: str
+) -> None:
+    assert explicit(backend) == explicit(backend, trees=baseline)
+    assert auto()["12.0"] == CUTLASS

@@ -1,0 +1,230 @@
+"""0016: the fused MoE offers no tactic that cannot be launched, and loses none that can."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from patchwright.smoke.cexpressions import functions
+from patchwright.smoke.compiler import run
+from patchwright.smoke.outcomes import Blocked, SmokeError
+
+KERNELS = "csrc/nv_internal/tensorrt_llm/kernels/cutlass_kernels/"
+DISPATCH = f"{KERNELS}moe_gemm/moe_gemm_template_dispatch.h"
+HEURISTIC = f"{KERNELS}cutlass_heuristic.cpp"
+CONFIGS = (
+    "csrc/nv_internal/tensorrt_llm/cutlass_extensions/include/cutlass_extensions/gemm_configs.h"
+)
+# Shared memory that a block can have, in bytes, by SM version.
+SHARED_MEMORY = {80: 163 << 10, 86: 99 << 10, 89: 99 << 10, 90: 227 << 10, 100: 227 << 10,
+                 103: 227 << 10, 110: 227 << 10, 120: 99 << 10, 121: 99 << 10}  # fmt: skip
+# Activation and weight types; the last pair is launched by a function that does nothing.
+TYPES = {"fp8": 1, "bf16": 2, "bf16-int8": 2, "bf16-fp8": 2}
+# The tactics' list is upstream's own; the launcher is one that answers as upstream's do: an FP8
+# kernel insists on alpha scales, then the occupancy is written, none where the stages of the
+# main loop alone are more than the device has.
+AROUND = """\
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <iterator>
+#include <stdexcept>
+#include <type_traits>
+#include <utility>
+#include <vector>
+#define ENABLE_FP8
+#define TLLM_THROW(...) throw std::runtime_error("refused")
+#define TLLM_LOG_TRACE(...)
+struct __nv_fp8_e4m3 { char bits[1]; };
+struct __nv_bfloat16 { char bits[2]; };
+using Int8 = uint8_t;
+int shared_memory;
+namespace tensorrt_llm::cutlass_extensions {
+struct EpilogueOpDefault;
+enum class SplitKStyle { NO_SPLIT_K, SPLIT_K_SERIAL };
+%(tiles)s
+struct CutlassGemmConfig {
+  enum CandidateConfigTypeParam : int { %(parameters)s };
+  CutlassTileConfig tile_config_sm80; SplitKStyle split_k_style; int split_k_factor, stages;
+  bool is_tma_warp_specialized = false, enableCudaKernel = false; int sm_version = 80;
+  CutlassGemmConfig(CutlassTileConfig tile = CutlassTileConfig::Undefined,
+                    SplitKStyle style = {}, int factor = 1, int stages = 0)
+      : tile_config_sm80(tile), split_k_style(style), split_k_factor(factor), stages(stages) {}
+};
+struct Tile { CutlassTileConfig config; const char* name; int m, n, k; };
+const Tile tiles[] = { %(table)s };
+}
+namespace cutlass_extensions = tensorrt_llm::cutlass_extensions;
+namespace kernels = tensorrt_llm;
+namespace tensorrt_llm::kernels::cutlass_kernels {
+using namespace tensorrt_llm::cutlass_extensions;
+template <typename T, typename W> constexpr bool isValidAmpereMOESpecialisation() { return true; }
+std::vector<CutlassGemmConfig> get_candidate_configs_sm90(int) { return {}; }
+std::vector<CutlassGemmConfig> get_candidate_configs_sm100(int, int) { return {}; }
+std::vector<CutlassGemmConfig> get_candidate_configs_sm110(int) { return {}; }
+std::vector<CutlassGemmConfig> get_candidate_configs_sm120(int) { return {}; }
+std::vector<CutlassTileConfig> get_candidate_tiles(
+    int const sm, CutlassGemmConfig::CandidateConfigTypeParam const config_type_param)
+    %(get_candidate_tiles)s
+std::vector<CutlassGemmConfig> get_candidate_configs(
+    int sm, int const max_split_k,
+    CutlassGemmConfig::CandidateConfigTypeParam const config_type_param)
+    %(get_candidate_configs)s
+struct TmaWarpSpecializedGroupedGemmInput {};
+template <typename A, typename B, typename S, typename O> struct GroupedGemmInput {
+  float const** alpha_scales = nullptr; int* occupancy = nullptr; CutlassGemmConfig gemm_config;
+  bool use_fused_moe = false;
+};
+template <typename T, typename WeightType> struct MoeGemmRunner {
+  using OutputType = T; using ScaleBiasType = T;
+  static constexpr bool use_fp8 = std::is_same_v<T, __nv_fp8_e4m3>;
+  static constexpr bool use_w4afp8 = false, use_wfp4a16 = false;
+  int sm_;
+  template <typename Epilogue> void dispatchToArch(
+      GroupedGemmInput<T, WeightType, ScaleBiasType, OutputType> inputs,
+      TmaWarpSpecializedGroupedGemmInput) const {
+    if (std::is_same_v<T, __nv_bfloat16> && std::is_same_v<WeightType, __nv_fp8_e4m3>) return;
+    if (use_fp8 && !inputs.alpha_scales) TLLM_THROW("alpha_scale_ptr_array");
+    for (auto const& tile : tiles) {
+      if (tile.config != inputs.gemm_config.tile_config_sm80) continue;
+      int needed = inputs.gemm_config.stages * tile.k *
+                   (tile.m * int(sizeof(T)) + tile.n * int(sizeof(WeightType)));
+      *inputs.occupancy = needed > shared_memory ? 0 : 1;
+      return;
+    }
+    TLLM_THROW("no such tile");
+  }
+  static std::vector<CutlassGemmConfig> getTmaWarpSpecializedConfigs(int sm, bool) {
+    CutlassGemmConfig config;
+    config.is_tma_warp_specialized = true;
+    return sm >= 90 ? std::vector{config} : std::vector<CutlassGemmConfig>{};
+  }
+  static std::vector<CutlassGemmConfig> getAmpereConfigs(int sm) %(getAmpereConfigs)s
+  static std::vector<CutlassGemmConfig> getConfigs(int sm, bool supports_finalize_fusion)
+      %(listed)s
+  std::vector<CutlassGemmConfig> getConfigs(bool supports_finalize_fusion) const %(offered)s
+};
+}
+using namespace tensorrt_llm::kernels::cutlass_kernels;
+template <typename T, typename W> void show(int sm) {
+  for (auto const& config : MoeGemmRunner<T, W>{sm}.getConfigs(false)) {
+    if (config.is_tma_warp_specialized) puts("tma 0 0");
+    for (auto const& tile : tiles)
+      if (!config.is_tma_warp_specialized && tile.config == config.tile_config_sm80)
+        printf("%%s %%d %%d\\n", tile.name, config.stages, config.stages * tile.k *
+               (tile.m * int(sizeof(T)) + tile.n * int(sizeof(W))));
+  }
+}
+int main(int, char** argv) {
+  int sm = atoi(argv[1]);
+  shared_memory = atoi(argv[2]);
+  if (!strcmp(argv[3], "fp8")) show<__nv_fp8_e4m3, __nv_fp8_e4m3>(sm);
+  else if (!strcmp(argv[3], "bf16")) show<__nv_bfloat16, __nv_bfloat16>(sm);
+  else if (!strcmp(argv[3], "bf16-int8")) show<__nv_bfloat16, Int8>(sm);
+  else show<__nv_bfloat16, __nv_fp8_e4m3>(sm);
+}
+"""
+
+
+class Tactic(NamedTuple):
+    """A tile, its stages, and what the stages need of shared memory at least, in bytes."""
+
+    tile: str
+    stages: int
+    needs: int
+
+
+def host_program(trees: Any) -> str:
+    """Return upstream's own listing of the tactics as a program for the host."""
+    configs, heuristic, dispatch = (
+        trees.text("flashinfer", path) for path in (CONFIGS, HEURISTIC, DISPATCH)
+    )
+    (tiles,) = re.findall(r"enum class CutlassTileConfig \{.*?\};", configs, re.DOTALL)
+    (parameters,) = re.findall(r"enum CandidateConfigTypeParam : int \{(.*?)\}", configs, re.DOTALL)
+    table = "".join(
+        f'{{CutlassTileConfig::{name}, "{m}x{n}x{k}", {m}, {n}, {k}}},'
+        for name, m, n, k in re.findall(r"\b(CtaShape(\d+)x(\d+)x(\d+)_\w+)", tiles)
+    )
+    bodies = {
+        name: functions(heuristic, name)[0].body
+        for name in ("get_candidate_tiles", "get_candidate_configs")
+    }
+    (ampere,) = functions(dispatch, "getAmpereConfigs")
+    overloads = [function.body for function in functions(dispatch, "getConfigs")]
+    (listed,) = (body for body in overloads if "getAmpereConfigs(" in body)
+    (offered,) = (body for body in overloads if body is not listed)
+    return AROUND % {
+        "tiles": tiles, "parameters": parameters, "table": table, **bodies,
+        "getAmpereConfigs": ampere.body, "listed": listed, "offered": offered,
+    }  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def tactics(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., list[Tactic]]:
+    """What upstream offers to the autotuner for a pair of types on a device, in order."""
+    if shutil.which("g++") is None:
+        raise Blocked("needs the host compiler g++")
+    programs: dict[str, Path] = {}
+
+    def program(trees: Any) -> Path:
+        whole = host_program(trees)
+        if whole not in programs:
+            folder = tmp_path_factory.mktemp("tactics")
+            (folder / "tactics.cpp").write_text(whole)
+            done = run(
+                ["g++", "-std=c++17", "-w", "tactics.cpp", "-o", "tactics"],
+                deadline=120, cwd=folder,
+            )  # fmt: skip
+            if done.returncode:
+                error = next(line for line in done.stderr.splitlines() if "error:" in line)
+                raise SmokeError(f"the tactics do not compile for the host: {error}")
+            programs[whole] = folder / "tactics"
+        return programs[whole]
+
+    def offered(trees: Any, sm: int, types: str) -> list[Tactic]:
+        done = run([program(trees), str(sm), str(SHARED_MEMORY[sm]), types], deadline=60)
+        assert done.returncode == 0, done.stderr
+        lines = (line.split() for line in done.stdout.splitlines())
+        return [Tactic(tile, int(stages), int(needs)) for tile, stages, needs in lines]
+
+    return offered
+
+
+@pytest.mark.tier("static")
+@pytest.mark.parametrize("types", ["fp8", "bf16"])
+@pytest.mark.parametrize("sm", [120, 121])
+def test_what_does_not_fit_is_not_offered(
+    tactics: Any, tree: Any, baseline: Any, sm: int, types: str
+) -> None:
+    after, before = tactics(tree, sm, types), tactics(baseline, sm, types)
+    assert after == [tactic for tactic in before if tactic.needs <= SHARED_MEMORY[sm]]
+    dropped = {
+        "fp8": [("16x256x128", 3), ("16x256x128", 4)],
+        "bf16": [("128x128x64", 4)],
+    }
+    offered = [(tactic.tile, tactic.stages) for tactic in after]
+    assert not set(dropped[types]) & set(offered)
+    assert ("tma", 0) in offered
+    # The first one is what runs where nothing was tuned.
+    assert offered[:2] == [("tma", 0), ("32x128x64", 2)]
+
+
+@pytest.mark.tier("static")
+@pytest.mark.parametrize("types", TYPES)
+@pytest.mark.parametrize("sm", SHARED_MEMORY)
+def test_what_can_be_launched_is_offered_as_before(
+    tactics: Any, tree: Any, baseline: Any, sm: int, types: str
+) -> None:
+    after, before = tactics(tree, sm, types), tactics(baseline, sm, types)
+    silent = types == "bf16-fp8"  # no kernel to ask: nothing is left out
+    fits = [t for t in before if silent or t.needs <= SHARED_MEMORY[sm]]
+    assert [tactic for tactic in after if tactic in fits] == fits
+    if SHARED_MEMORY[sm] > 160 << 10:
+        assert after == before

@@ -1,0 +1,169 @@
+"""What stands behind the gates, with a compiler: modules and sources by name, on one state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from patchwright.audit.census import Generator, generators, run_census
+from patchwright.audit.cuda_guards import Compared, GuardAudit, spec_for
+from patchwright.audit.kernels import Object, compare_objects
+from patchwright.audit.knowledge import Knowledge, load
+from patchwright.audit.sites import site_of
+from patchwright.audit.trees import StoredTrees
+from patchwright.errors import InputError
+from patchwright.smoke.outcomes import Blocked, SmokeError, UpstreamRefused
+from patchwright.smoke.trees import Trees
+
+if TYPE_CHECKING:
+    from patchwright.audit.series import Auditor, Judged
+    from patchwright.project import Project
+    from patchwright.series import Selection
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Modules:
+    """The generators of one state with its files in a folder."""
+
+    trees: Trees
+    stored: StoredTrees
+    upstream: str
+    all: tuple[Generator, ...]
+    knowledge: Knowledge
+
+    def named(self, name: str) -> list[str]:
+        """Return the generators that a name stands for: a generator's, or a source's users.
+
+        Raises InputError for a name that is neither.
+        """
+        own = [g.entry for g in self.all if name in (g.name, g.entry)]
+        if own:
+            return own
+        from patchwright.audit.sources import Sources
+
+        sources = Sources(self.stored, self.upstream)
+        users = []
+        for generator in self.all:
+            try:
+                files = sources.of_generator(generator.path, generator.name)
+            except SmokeError:
+                continue
+            if any(f == name or f.endswith(f"/{name}") for f in files):
+                users.append(generator.entry)
+        if not users:
+            raise InputError(
+                f"no JIT module and no source of one is named {name!r}",
+                next_step="patchwright audit matrix lists the modules",
+            )
+        return users
+
+
+@contextmanager
+def modules_of(project: Project, selection: Selection) -> Iterator[Modules]:
+    """Yield the modules of the tree with the selected patches."""
+    from patchwright.applying.chain import Chain
+
+    knowledge = load(project.root)
+    chain = Chain(project)
+    state, _ = chain.apply(selection.pick(project.series))
+    with site_of(project, state) as trees:
+        for upstream in trees.upstreams:
+            found = tuple(generators(trees, upstream, knowledge))
+            if found:
+                stored = StoredTrees.of(project, state)
+                yield Modules(trees, stored, upstream, found, knowledge)
+                return
+        raise InputError("no upstream of this project has JIT modules")
+
+
+def compare_guards(
+    project: Project, selection: Selection, names: Sequence[str], arch: str, reference: str,
+    force: bool, say: Say,
+) -> list[Compared]:  # fmt: skip
+    """Compare the sources of modules; all that are built for both where none is named."""
+    with modules_of(project, selection) as found:
+        if names:
+            wanted = [entry for name in names for entry in found.named(name)]
+        else:
+            say("asking the generators")
+            cells = [run_census(found.trees, found.upstream, found.all, a)
+                     for a in (reference, arch)]  # fmt: skip
+            wanted = [
+                g.entry for g, first, second in zip(found.all, *cells, strict=True)
+                if first.word == "builds" and second.word == "builds"
+            ]  # fmt: skip
+        try:
+            audit = GuardAudit(
+                found.trees, found.stored, found.upstream, found.knowledge, project.cache_dir,
+                reference=reference, wanted=arch, force=force,
+            )  # fmt: skip
+        except Blocked as error:
+            return [Compared(name, "", why=str(error)) for name in wanted]
+        compared = audit.modules(list(dict.fromkeys(wanted)), say)
+        files = [n for n in names if n.endswith(".cu")]
+        return [
+            c for c in compared
+            if not files or c.why or any(f.endswith(c.source) for f in files)
+        ]  # fmt: skip
+
+
+def compare_source(
+    project: Project, selection: Selection, source: str, arch: str, reference: str, force: bool,
+    memory: int, say: Say,
+) -> list[tuple[str, Object | str]]:  # fmt: skip
+    """Compile a source of each module that has it for both; a text says why it cannot be told."""
+    rows: list[tuple[str, Object | str]] = []
+    with modules_of(project, selection) as found:
+        for entry in found.named(source)[:1]:
+            name = entry.rpartition("::")[2]
+            say(f"compiling {source} of {name} twice")
+            try:
+                first = spec_for(found.trees, entry, reference, found.knowledge)
+                second = spec_for(found.trees, entry, arch, found.knowledge, force=force,
+                                  reference=reference)  # fmt: skip
+                file = source.rpartition("/")[2]
+                rows.append((name, compare_objects(
+                    (first, reference), (second, arch), file, memory=memory,
+                    rewrites=found.knowledge.rewrites,
+                )))  # fmt: skip
+            except (SmokeError, UpstreamRefused, Blocked) as error:
+                rows.append((name, " ".join(str(error).split())))
+    return rows
+
+
+def with_kernels(auditor: Auditor, selection: Selection, judged: Judged, say: Say) -> Judged:
+    """Return a patch's judgement with what the compiled objects behind it show."""
+    from patchwright.audit.series import Finding
+
+    entries = list(dict.fromkeys(f.where for f in judged.findings if f.kind == "module"))
+    more: list[Finding] = []
+    for entry in entries:
+        with modules_of(auditor.project, selection) as found:
+            try:
+                first = spec_for(found.trees, entry, "10.0a", found.knowledge)
+                second = spec_for(found.trees, entry, "12.0a", found.knowledge)
+            except (SmokeError, UpstreamRefused, Blocked) as error:
+                more.append(Finding("unknown", f"{entry}: {error}", entry))
+                continue
+            for path in (s for s in first.sources if s.suffix == ".cu"):
+                say(f"compiling {path.name} twice")
+                try:
+                    made = compare_objects((first, "10.0a"), (second, "12.0a"), path.name,
+                                           rewrites=found.knowledge.rewrites, ptx=False)  # fmt: skip
+                except (SmokeError, UpstreamRefused, Blocked) as error:
+                    more.append(Finding("unknown", f"{path.name}: {error}", entry))
+                    continue
+                more += [
+                    Finding(f"object-{p.kind}", f"{path.name}: {p.sentence}: "
+                            f"{', '.join(p.kernels[:4])}", entry)
+                    for p in made.problems
+                ]  # fmt: skip
+                more.append(Finding(
+                    "object", f"{path.name}: {made.count[1]} kernels, lowest ratio "
+                    f"{made.lowest:.3f}", entry,
+                ))  # fmt: skip
+    return replace(judged, findings=(*judged.findings, *more))
