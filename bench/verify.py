@@ -1,11 +1,10 @@
 """The static tier of a series, beside one interpreter per run; and the same again.
 
-    python bench/verify.py [--rounds 3] [--patches 23]
+    python bench/verify.py [--rounds 3]
 
-The series is this repository's. With --patches it is filled up to that many by patches
-that add one file each and repeat the series' smoke tests. The peer makes the same runs
-one after the other, each in an interpreter of its own, on trees that lie there already;
-moving the trees is not counted against it.
+The series is this repository's. Both make one run after the other (``--jobs 1``). The
+peer makes each in an interpreter of its own, on trees that lie there already: moving the
+trees is not counted against it.
 """
 
 from __future__ import annotations
@@ -40,44 +39,25 @@ from patchwright.smoke import session
 from patchwright.smoke.protocol import Request
 session.run(Request.from_line(sys.stdin.buffer.readline()), session.Prepared())
 """
-ADDED = """\
-From 0000000000000000000000000000000000000000 Mon Sep 17 00:00:00 2001
-From: A Bench <bench@example.org>
-Date: Wed, 1 Jan 2020 00:00:00 +0000
-Subject: [PATCH] bench {number}
-
-Adds a file.
----
-Upstream: flashinfer 0.6.3
-Smoke: {smoke}
-
-diff --git a/flashinfer/bench_{number}.py b/flashinfer/bench_{number}.py
-new file mode 100644
---- /dev/null
-+++ b/flashinfer/bench_{number}.py
-@@ -0,0 +1 @@
-+NUMBER = {number}
-"""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--patches", type=int, default=5)
     options = parser.parse_args()
-    for name, value in measure(options.patches, options.rounds).items():
+    for name, value in measure(options.rounds).items():
         print(f"{name:32} {value:8.3f}")
 
 
-def measure(count: int, rounds: int) -> dict[str, float]:
-    """Return medians in seconds (verify, peer, again, interpreter) and the number of runs."""
+def measure(rounds: int) -> dict[str, float]:
+    """Return medians in seconds (verify, peer, again, interpreter), and two counts."""
     seconds: dict[str, list[float]] = {}
 
     def timed(name: str, start: float) -> None:
         seconds.setdefault(name, []).append(time.perf_counter() - start)
 
     with tempfile.TemporaryDirectory(prefix="bench-verify-") as folder:
-        project = _project(Path(folder), count)
+        project = _project(Path(folder))
         runs = _runs(project)
         for _ in range(rounds):
             shutil.rmtree(project.state_dir / "evidence", ignore_errors=True)
@@ -90,24 +70,15 @@ def measure(count: int, rounds: int) -> dict[str, float]:
                 start = time.perf_counter()
                 subprocess.run([sys.executable, "-c", "pass"], check=True)
                 timed("interpreter", start)
-    return {name: statistics.median(times) for name, times in seconds.items()} | {
-        "runs": float(len(runs))
-    }
+    counts = {"runs": float(len(runs)), "patches": float(len(project.series.patches))}
+    return {name: statistics.median(times) for name, times in seconds.items()} | counts
 
 
-def _project(folder: Path, count: int) -> Project:
+def _project(folder: Path) -> Project:
     for name in ("pyproject.toml", "upstream.lock"):
         shutil.copy(ROOT / name, folder)
     shutil.copytree(ROOT / "patches", folder / "patches")
     shutil.copytree(ROOT / "tests" / "smoke", folder / "tests" / "smoke")
-    tests = sorted((folder / "tests" / "smoke").glob("test_*.py"))
-    there = len(list((folder / "patches").glob("*.patch")))
-    for number in range(there + 1, count + 1):
-        test = tests[number % len(tests)]
-        copy = test.with_name(f"test_{number:04d}_again.py")
-        shutil.copy(test, copy)
-        text = ADDED.format(number=number, smoke=copy.relative_to(folder))
-        (folder / "patches" / f"{number:04d}-flashinfer-bench.patch").write_text(text)
     return Project.open(folder)
 
 
@@ -124,8 +95,9 @@ def _runs(project: Project) -> list[Run]:
 
 
 def _verify(project: Project) -> None:
+    command = ("verify", "--tier", "static", "--jobs", "1", "--json")
     subprocess.run(
-        [sys.executable, "-m", "patchwright", "verify", "--tier", "static", "--json"],
+        [sys.executable, "-m", "patchwright", *command],
         cwd=project.root, env=os.environ | {"PYTHONPATH": str(ROOT / "tool")}, check=False,
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip

@@ -123,8 +123,11 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON."
 
 
 def print_json(value: object) -> None:
-    """Print ``value`` as JSON: indented by 2, keys in the order given, ASCII only."""
-    click.echo(json.dumps(value, indent=2))
+    """Print ``value`` as JSON, keys in the order given, ASCII only: indented on a terminal.
+
+    Elsewhere it is one line: of a thousand patches, indenting takes as long as all the rest.
+    """
+    click.echo(json.dumps(value, indent=2 if sys.stdout.isatty() else None))
 
 
 def console(*, stderr: bool = False) -> Console:

@@ -23,11 +23,13 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from patchwright.smoke.processes import BoundedLog, become_subreaper, kill_children
-from patchwright.startup.asking import Server
 from patchwright.startup.tracebacks import LogReader
+
+if TYPE_CHECKING:
+    from patchwright.startup.asking import Server
 
 _TICK = 0.1  # seconds between two looks at the clock
 _LOOK = 2.0  # seconds between two looks at the disk
@@ -134,6 +136,8 @@ class _Start:
         return "stall" if order.ready_log and now - self.server.begin > order.stall else ""
 
     def _ask(self) -> None:
+        from patchwright.startup.asking import Server
+
         order = self.order
         self.server = Server(order.port, order.ready_path, order.answer)
         # The log must be read on meanwhile, or a full pipe stops the server.
