@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from patchwright.smoke.cexpressions import functions
 from patchwright.smoke.decisions import FunctionGate
 from patchwright.smoke.outcomes import Blocked
 
@@ -154,12 +155,18 @@ def test_a_warm_workspace_hides_the_flag_and_a_run_starts_cold(
 def test_the_barrier_of_cutlass_is_compiled_in(
     jit_spec: Any, preprocess: Any, baseline: Any, generator: str, arch: str
 ) -> None:
-    def barriers(**which: Any) -> list[int]:
+    def barriers(**which: Any) -> list[str]:
+        """What the two barriers consist of."""
         spec = jit_spec(f"{CORE}::{generator}", arch=arch, **which)
         text = preprocess(spec, spec.sources[0], text=BARRIERS).text
-        return [text.count(f'"griddepcontrol.{name};"') for name in ("wait", "launch_dependents")]
+        names = ("wait_on_dependent_grids", "launch_dependent_grids")
+        return [functions(text, name)[0].body.strip("{} \n") for name in names]
 
-    assert (barriers(trees=baseline), barriers()) == ([0, 0], [1, 1])
+    assert barriers(trees=baseline) == ["", ""]
+    assert barriers() == [
+        'asm volatile("griddepcontrol.wait;");',
+        'asm volatile("griddepcontrol.launch_dependents;");',
+    ]
 
 
 @pytest.mark.tier("compile")

@@ -206,4 +206,4 @@ def test_output_that_is_not_a_terminal_has_no_colour_and_no_folding(
 
 def test_json_is_stable(capsys: pytest.CaptureFixture[str]) -> None:
     print_json({"b": "\udc80…", "a": [1]})
-    assert capsys.readouterr().out == ('{\n  "b": "\\udc80\\u2026",\n  "a": [\n    1\n  ]\n}\n')
+    assert capsys.readouterr().out == '{"b": "\\udc80\\u2026", "a": [1]}\n'

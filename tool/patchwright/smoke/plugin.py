@@ -14,6 +14,7 @@ import pytest
 from patchwright.audit import guards as cuda_guards
 from patchwright.smoke import cexpressions, decisions, device_code, devices, gpu, imported, jit
 from patchwright.smoke import route as routes
+from patchwright.smoke.outcomes import UpstreamRefused
 from patchwright.smoke.trees import Trees
 
 _P = ParamSpec("_P")
@@ -65,10 +66,24 @@ def route(tree: Trees) -> Callable[..., routes.Routes]:
     return _on(tree, routes.route)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def jit_spec(tree: Trees) -> Callable[..., jit.JitSpec]:
-    """``jit.jit_spec(generator, arch=..., trees=tree)``."""
-    return _on(tree, jit.jit_spec)
+    """``jit.jit_spec(generator, arch=..., trees=tree)``; asked twice, answered once."""
+    known: dict[str, jit.JitSpec | UpstreamRefused] = {}
+
+    def ask(trees: Trees, generator: str, **how: Any) -> jit.JitSpec:
+        key = repr((id(trees), generator, sorted(how.items())))
+        if key not in known:
+            try:
+                known[key] = jit.jit_spec(trees, generator, **how)
+            except UpstreamRefused as refused:
+                known[key] = refused
+        found = known[key]
+        if isinstance(found, UpstreamRefused):
+            raise UpstreamRefused(str(found))
+        return found
+
+    return _on(tree, ask)
 
 
 @pytest.fixture
