@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,8 @@ def _sealed(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monkey
     }
     for name, value in settings.items():
         monkeypatch.setenv(name, value)
+    # A shell that starts us in the background has us ignore it, and so would what we start.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     tool = Path(__file__).resolve().parent.parent / "tool"
     path = os.environ.get("PYTHONPATH", "")
     if str(tool) not in path.split(os.pathsep):

@@ -168,7 +168,7 @@ def test_what_is_asked_wrongly(
 def test_a_base_that_fails_is_no_patch(tmp_path: Path) -> None:
     ran = of_files(tmp_path, {}, 2).run("bisect", "--probe", "exit 1")
     assert (ran.code, "not a patch: base fails the same way" in ran.out) == (1, True)
-    assert "patchwright check" in ran.out
+    assert "look at the environment" in ran.out
 
 
 def test_a_series_that_does_not_apply(tmp_path: Path) -> None:

@@ -33,9 +33,9 @@ def harness_digest() -> str:
     """Return a digest of what smoke tests run on: our fixtures and the libraries they use."""
     digest = hashlib.sha256()
     package = Path(__file__).parent
-    for folder in ("smoke", "audit"):
-        for path in sorted((package / folder).glob("*.py")):
-            digest.update(path.name.encode() + b"\0" + hashlib.sha256(path.read_bytes()).digest())
+    # Of the audit, smoke tests use the evaluation of guards alone.
+    for path in (*sorted((package / "smoke").glob("*.py")), package / "audit" / "guards.py"):
+        digest.update(path.name.encode() + b"\0" + hashlib.sha256(path.read_bytes()).digest())
     for name in _LIBRARIES:
         digest.update(f"{name} {metadata.version(name)}\n".encode())
     return digest.hexdigest()

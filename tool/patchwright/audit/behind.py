@@ -137,7 +137,7 @@ def compare_source(
 
 def with_kernels(auditor: Auditor, selection: Selection, judged: Judged, say: Say) -> Judged:
     """Return a patch's judgement with what the compiled objects behind it show."""
-    from patchwright.audit.series import Finding
+    from patchwright.audit.standing import Finding
 
     entries = list(dict.fromkeys(f.where for f in judged.findings if f.kind == "module"))
     more: list[Finding] = []
@@ -152,8 +152,10 @@ def with_kernels(auditor: Auditor, selection: Selection, judged: Judged, say: Sa
             for path in (s for s in first.sources if s.suffix == ".cu"):
                 say(f"compiling {path.name} twice")
                 try:
-                    made = compare_objects((first, "10.0a"), (second, "12.0a"), path.name,
-                                           rewrites=found.knowledge.rewrites, ptx=False)  # fmt: skip
+                    made = compare_objects(
+                        (first, "10.0a"), (second, "12.0a"), path.name, ptx=False,
+                        rewrites=found.knowledge.rewrites,
+                    )  # fmt: skip
                 except (SmokeError, UpstreamRefused, Blocked) as error:
                     more.append(Finding("unknown", f"{path.name}: {error}", entry))
                     continue

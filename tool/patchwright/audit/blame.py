@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 from patchwright.audit.explain import Failure, Frame, installed_path
 from patchwright.audit.gates import Change, Gate, changes
 from patchwright.audit.series import Auditor
-from patchwright.smoke.outcomes import SmokeError
+from patchwright.changes import CorruptPatch
 from patchwright.upstreams.layout import PathMap
 
 if TYPE_CHECKING:
+    from patchwright.patch import Patch
     from patchwright.series import Selection
 
 
@@ -45,8 +46,9 @@ class Blame:
 def blame(auditor: Auditor, selection: Selection, failure: Failure) -> Blame:
     """Return what of the series led to a failure."""
     route = tuple(p for frame in failure.frames if (p := _place(auditor, frame)) is not None)
-    module = next((f"{p.path}::{p.function}" for p in reversed(route)
-                   if p.function.startswith(("gen_", "get_"))), "")  # fmt: skip
+    module = next(
+        (f"{p.path}::{p.function}" for p in reversed(route) if p.function.startswith("gen_")), ""
+    )
     if not module and route:
         module = f"{route[-1].path}::{route[-1].function}"
     picked = selection.pick(auditor.project.series)
@@ -58,7 +60,8 @@ def blame(auditor: Auditor, selection: Selection, failure: Failure) -> Blame:
         if before == state:
             continue
         for change in changes(auditor.gates(before).gates, auditor.gates(state).gates):
-            if change.opened and _on_route(change.gate, route, auditor, patch.number):
+            # A gate stands in the file of a frame, in front of the call that it lets through.
+            if change.opened and any(place.path == change.gate.path for place in route):
                 opened.append((patch.number, change))
     gates = tuple(
         gate
@@ -84,11 +87,6 @@ def _names(gate: Gate, function: str) -> bool:
     return gate.function.rpartition(".")[2] == function
 
 
-def _on_route(gate: Gate, route: tuple[Place, ...], auditor: Auditor, number: int) -> bool:
-    """Whether a frame stands in the gate's function, or in its file behind a use of it."""
-    return any(place.path == gate.path for place in route)
-
-
 def _needs(
     auditor: Auditor, failure: Failure, route: tuple[Place, ...], opened: list[tuple[int, Change]]
 ) -> tuple[str, ...]:
@@ -109,16 +107,15 @@ def _needs(
             ]
     for number, _ in dict(opened).items():
         patch = auditor.project.series.get(number)
-        found += [f"{number:04d} declares a need of {n.number:04d}: {n.reason}" for n in patch.depends]
+        found += [
+            f"{number:04d} declares a need of {n.number:04d}: {n.reason}" for n in patch.depends
+        ]
     return tuple(dict.fromkeys(found))
 
 
-def _touches(patch: object, path: str) -> bool:
+def _touches(patch: Patch, path: str) -> bool:
     wanted = os.fsencode(path)
     try:
-        return any(wanted in (c.old_path, c.new_path) for c in patch.changes)  # type: ignore[attr-defined]
-    except Exception:
+        return any(wanted in (c.old_path, c.new_path) for c in patch.changes)
+    except CorruptPatch:
         return False
-
-
-__all__ = ["Blame", "Place", "SmokeError", "blame"]

@@ -28,7 +28,9 @@ _GENCODE = re.compile(r"-gencode=(arch=compute_\w+,code=sm_(\w+))")
 _CUDA = "13.0"
 _DEADLINE = 180.0  # seconds, for all generators of one list
 _PREFIXES = ("flashinfer/jit/", "flashinfer/")
-_NO_MODULES = re.compile(r"gen_jit_spec$|gen_customize_|^gen_(?:fa2|fa3|attention|xqa|all_modules)$")
+_NO_MODULES = re.compile(
+    r"gen_jit_spec$|gen_customize_|^gen_(?:fa2|fa3|attention|xqa|all_modules)$"
+)
 
 
 @dataclass(frozen=True)
@@ -134,12 +136,12 @@ def _called_with(path: str, node: ast.FunctionDef, knowledge: Knowledge) -> list
     return [Generator(path, node.name, {}, tuple(required))]
 
 
-def run_census(
-    trees: Trees, upstream: str, wanted: Sequence[Generator], arch: str
-) -> list[Cell]:
+def run_census(trees: Trees, upstream: str, wanted: Sequence[Generator], arch: str) -> list[Cell]:
     """Return what each generator answers for an architecture list (``10.0a 12.0a``)."""
     asked = tuple(arch.split())
-    jobs = [[_module(trees, upstream, g.path), g.name, dict(g.kwargs)] for g in wanted if not g.needs]
+    jobs = [
+        [_module(trees, upstream, g.path), g.name, dict(g.kwargs)] for g in wanted if not g.needs
+    ]
     packages = tuple(sorted({p for u in trees.upstreams for p in trees.packages(u)}))
     workspace = Path(tempfile.mkdtemp(prefix="patchwright-census-"))
     try:
@@ -155,7 +157,9 @@ def run_census(
     finally:
         shutil.rmtree(workspace, ignore_errors=True)
     return [
-        Cell("cannot-tell", f"needs {', '.join(g.needs)}") if g.needs else _cell(next(answers), asked)
+        Cell("cannot-tell", f"needs {', '.join(g.needs)}")
+        if g.needs
+        else _cell(next(answers), asked)
         for g in wanted
     ]
 

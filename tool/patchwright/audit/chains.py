@@ -13,10 +13,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from patchwright.audit import effects
-from patchwright.audit.evaluate import Frame
 from patchwright.audit.findings import GateScanner, accepted
 from patchwright.audit.knowledge import Knowledge
-from patchwright.audit.scanner import _is_static, _terminates
+from patchwright.audit.lookup import Frame
+from patchwright.audit.scanner import is_static, terminates
 from patchwright.audit.values import (
     UNKNOWN,
     Bound,
@@ -83,7 +83,7 @@ class Follower(GateScanner):
 
     def follow(self, function: Function, inside: Sequence[ast.stmt], first: Step) -> list[Chain]:
         """Return the chains that start in statements of a function (its body: all of them)."""
-        self.chains, self._seen, self._left = [], set(), _BUDGET
+        self.chains, self.asked, self._seen, self._left = [], set(), set(), _BUDGET
         given = [V(Instance(function.owner))] if function.owner and not _static(function) else []
         frame = self.frame_of(function, given, {})
         body = [] if isinstance(function.node, ast.Lambda) else function.node.body
@@ -93,7 +93,7 @@ class Follower(GateScanner):
 
     # Walking
 
-    def _walk(
+    def _walk(  # noqa: PLR0912
         self, body: Sequence[ast.stmt], frame: Frame, steps: tuple[Step, ...],
         when: tuple[str, ...], path: tuple[V, ...], wanted: set[int] | None,
     ) -> None:  # fmt: skip
@@ -121,9 +121,7 @@ class Follower(GateScanner):
                     self._forget(self.names.of(node), frame)
                     self._walk(node.body, frame, steps, when, path, inside)
                 case ast.Raise():
-                    if active and path and path[-1].arch and all(
-                        v.truth for v in path if v.arch
-                    ):
+                    if active and path and path[-1].arch and all(v.truth for v in path if v.arch):
                         self._raised(node, steps, when, frame)
                     return
                 case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
@@ -159,7 +157,7 @@ class Follower(GateScanner):
             frame.locals = after
         elif tested.truth is None:
             frame.locals = joined(after, frame.locals, arch=tested.arch)
-        if _terminates(node.body):
+        if terminates(node.body):
             return when, (*path, negated(tested))
         return when, path
 
@@ -175,6 +173,10 @@ class Follower(GateScanner):
                 kwargs = {k.arg: self.evaluate(k.value, frame) for k in part.keywords if k.arg}
                 name = str(getattr(part.func, "attr", getattr(part.func, "id", "")))
                 self.asked.add(name)
+                if name == "SimpleNamespace":
+                    # A table of functions, too.
+                    called.update(id(k.value) for k in part.keywords)
+                    continue
                 for target in self._targets(self.evaluate(part.func, frame), name, frame):
                     self._enter(target, args, kwargs, part.lineno, steps, when)
             elif isinstance(part, ast.Dict):
@@ -267,8 +269,7 @@ class Follower(GateScanner):
                            fact.source)  # fmt: skip
         own = self.accepts(target)
         if own.truth is False:
-            return Refusal("operator", here.function, f"{here.function} refuses compute capability "
-                           f"{self.shown}", here.upstream, here.path, here.line)  # fmt: skip
+            return self._operator(here, here.function)
         for part in target.node.decorator_list:
             if isinstance(part, ast.Call) and part.args and isinstance(part.args[0], ast.Dict):
                 found = self._backend(target, part.args[0], part, frame, here)
@@ -287,20 +288,22 @@ class Follower(GateScanner):
                 answers[self.evaluate(key, outer).known] = self.requirement(checker, outer).truth
         if not answers:
             for part in call.keywords:
-                if part.arg == "common_check" and self.requirement(part.value, outer).truth is False:
-                    return Refusal("operator", here.function, f"{here.function} refuses compute "
-                                   f"capability {self.shown}", here.upstream, here.path, here.line)  # fmt: skip
+                if (
+                    part.arg == "common_check"
+                    and self.requirement(part.value, outer).truth is False
+                ):
+                    return self._operator(here, here.function)
             return None
         if backend in answers:
             if answers[backend] is False:
-                return Refusal(
-                    "operator", here.function, f"{here.function}(backend={backend!r}) refuses "
-                    f"compute capability {self.shown}", here.upstream, here.path, here.line,
-                )  # fmt: skip
+                return self._operator(here, f"{here.function}(backend={backend!r})")
         elif all(value is False for value in answers.values()):
-            return Refusal("operator", here.function, f"every backend of {here.function} refuses "
-                           f"compute capability {self.shown}", here.upstream, here.path, here.line)  # fmt: skip
+            return self._operator(here, f"every backend of {here.function}")
         return None
+
+    def _operator(self, here: Step, what: str) -> Refusal:
+        why = f"{what} refuses compute capability {self.shown}"
+        return Refusal("operator", here.function, why, here.upstream, here.path, here.line)
 
     @property
     def shown(self) -> str:
@@ -343,7 +346,7 @@ def _qualified(function: Function) -> str:
 
 
 def _static(function: Function) -> bool:
-    return not isinstance(function.node, ast.Lambda) and _is_static(function.node)
+    return not isinstance(function.node, ast.Lambda) and is_static(function.node)
 
 
 def _parts(node: ast.expr) -> Iterator[ast.AST]:

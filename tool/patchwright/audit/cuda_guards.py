@@ -191,7 +191,8 @@ class GuardAudit:
             guard = max(around, key=lambda g: g.line, default=None)
             counts[guard] = counts.get(guard, 0) + 1
         return [
-            Loss(name, g.line, g.condition, g.function, g.loss, n) if g is not None
+            Loss(name, g.line, g.condition, g.function, g.loss, n)
+            if g is not None
             else Loss(name, numbers[0], "", "", "text", n)
             for g, n in counts.items()
         ]

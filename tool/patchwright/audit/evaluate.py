@@ -9,13 +9,11 @@ configuration, is unknown.
 from __future__ import annotations
 
 import ast
-import builtins
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
-from patchwright.audit.externals import ABSENT, PURE_METHODS, READS, Machine
+from patchwright.audit.externals import READS
+from patchwright.audit.lookup import Frame, Lookup
 from patchwright.audit.values import (
     NOTHING_KNOWN,
     UNKNOWN,
@@ -35,7 +33,6 @@ from patchwright.audit.values import (
     merged,
     negated,
 )
-from patchwright.smoke.bindings import STAR, Module, Modules, bound_by, in_scope
 
 # Names of values that stand for an architecture where nothing else is known of them:
 # parameters, attributes of foreign objects.
@@ -43,151 +40,17 @@ ARCHITECTURE_NAME = re.compile(
     r"(?:^|_)(?:arch|sm|cc|major|minor|capability|sm_version|device_sm|device_arch|sm_major|"
     r"compute_capability|cuda_arch)s?$"
 )
-PREDICATE_NAME = re.compile(r"(?:^|_)is_(?:sm_?\d+|blackwell|hopper|ampere)\w*$|device_support_pdl$")
+PREDICATE_NAME = re.compile(
+    r"(?:^|_)is_(?:sm_?\d+|blackwell|hopper|ampere)\w*$|device_support_pdl$"
+)
 HAS_SM = re.compile(r"^(?:has|use)_sm_?(\d{2,3})([af]?)$")
 _ARCH_TEXT = re.compile(r"(?:sm_?)?(\d{2,3})[af]?")
 _NUMBERS = frozenset({70, 75, 80, 86, 87, 89, 90, 100, 101, 103, 110, 120, 121})
 _SELF = "self."
 
 
-@dataclass
-class Frame:
-    """Where names are looked up: the locals of one function, or a module's top level."""
-
-    module: Module
-    outer: Frame | None = None
-    owner: ClassOf | None = None
-    locals: dict[str, V] = field(default_factory=dict)
-    names: frozenset[str] = frozenset()  # what the function binds: never a module's name
-    returned: list[V] = field(default_factory=list)
-    returns_by_arch: bool = False
-
-    @property
-    def is_function(self) -> bool:
-        """Whether this is the frame of a function, not of a module or a class body."""
-        return bool(self.names) or bool(self.locals)
-
-
-@dataclass(frozen=True)
-class Lazy:
-    """An import in a function, looked up when the name is read."""
-
-    node: ast.Import | ast.ImportFrom
-
-
-class Evaluator:
-    """Expressions for one capability; remembers what modules bind."""
-
-    names: Any
-
-    def __init__(self, modules: Modules, capability: tuple[int, int]) -> None:
-        self.modules = modules
-        self.machine = Machine(capability)
-        self.capability = capability
-        # Nodes whose value rests on what a name is taken to mean.
-        self.assumed: set[int] = set()
-        self.touched: set[str] = set()
-        self._names: dict[tuple[str, str], V] = {}
-        self._asking: set[tuple[str, str]] = set()
-
-    # Names
-
-    def module_name(self, module: Module, name: str) -> V:
-        """Return what a module binds to a name at its top level."""
-        self.touched.add(module.dotted)
-        key = (module.dotted, name)
-        if key in self._names:
-            return self._names[key]
-        if key in self._asking:
-            return NOTHING_KNOWN
-        self._asking.add(key)
-        try:
-            self._names[key] = self._module_name(module, name)
-        finally:
-            self._asking.discard(key)
-        return self._names[key]
-
-    def _module_name(self, module: Module, name: str) -> V:
-        statements = [s for s in module.statements.get(name, ()) if name in self.names.of(s)]
-        if statements:
-            frame = Frame(module)
-            self.run(statements, frame, only=name)
-            return frame.locals.get(name, NOTHING_KNOWN)
-        for star in in_scope(module.statements.get(STAR, ())):
-            if isinstance(star, ast.ImportFrom) and star.names[0].name == STAR:
-                source = self.modules_get(module.absolute(star.module, star.level))
-                if source is not None and not name.startswith("_"):
-                    found = self.module_name(source, name)
-                    if found.is_known or found.arch:
-                        return found
-        return NOTHING_KNOWN
-
-    def modules_get(self, dotted: str) -> Module | None:
-        """Return an upstream's module; None for one that is not there or does not parse."""
-        from patchwright.smoke.outcomes import SmokeError
-
-        try:
-            return self.modules.get(dotted)
-        except SmokeError:
-            return None
-
-    def imported(self, module: Module, node: ast.Import | ast.ImportFrom, name: str) -> V:
-        """Return what an import binds to ``name``."""
-        for alias in node.names:
-            if bound_by(node, alias) != name:
-                continue
-            if isinstance(node, ast.ImportFrom):
-                dotted = module.absolute(node.module, node.level)
-                return self.package_attribute(dotted, alias.name)
-            dotted = alias.name if alias.asname else name
-            return self._package(dotted)
-        return NOTHING_KNOWN
-
-    def _package(self, dotted: str) -> V:
-        if self.modules.owns(dotted):
-            return V(Package(dotted))
-        return V(External(dotted))
-
-    def package_attribute(self, dotted: str, name: str) -> V:
-        """Return an attribute of a module, an upstream's or a foreign one."""
-        if not self.modules.owns(dotted):
-            return self.external_attribute(f"{dotted}.{name}")
-        module = self.modules_get(dotted)
-        if module is not None and (name in module.statements or STAR in module.statements):
-            found = self.module_name(module, name)
-            if found.is_known or found.arch or name in module.statements:
-                return found
-        if self.modules.trees.module(f"{dotted}.{name}") is not None:
-            return V(Package(f"{dotted}.{name}"))
-        return NOTHING_KNOWN
-
-    def external_attribute(self, dotted: str) -> V:
-        """Return a fact of the machine, or the foreign name itself."""
-        if dotted in self.machine.constants:
-            return V(self.machine.constants[dotted])
-        return V(External(dotted))
-
-    def name(self, name: str, frame: Frame) -> V:
-        """Return what a name stands for in a frame."""
-        inside: Frame | None = frame
-        while inside is not None:
-            if name in inside.locals:
-                value = inside.locals[name]
-                if isinstance(value.known, Lazy):
-                    value = self.imported(frame.module, value.known.node, name)
-                    inside.locals[name] = value
-                return value
-            if name in inside.names:
-                return NOTHING_KNOWN
-            inside = inside.outer
-        module = frame.module
-        if name in module.statements or STAR in module.statements:
-            found = self.module_name(module, name)
-            if found.is_known or found.arch or name in module.statements:
-                return found
-        if hasattr(builtins, name):
-            return V(External(f"builtins.{name}"))
-        return NOTHING_KNOWN
+class Evaluator(Lookup):
+    """Expressions for one capability."""
 
     # Expressions
 
@@ -206,10 +69,10 @@ class Evaluator:
             case ast.UnaryOp(op=ast.Not(), operand=operand):
                 return negated(self.evaluate(operand, frame))
             case ast.UnaryOp(op=op, operand=operand):
-                value = self.evaluate(operand, frame)
-                if isinstance(op, ast.USub) and isinstance(value.known, int | float):
-                    return V(-value.known, value.arch)
-                return V(UNKNOWN, value.arch)
+                number = self.evaluate(operand, frame)
+                if isinstance(op, ast.USub) and isinstance(number.known, int | float):
+                    return V(-number.known, number.arch)
+                return V(UNKNOWN, number.arch)
             case ast.BinOp(left=left, op=op, right=right):
                 return binary(op, self.evaluate(left, frame), self.evaluate(right, frame))
             case ast.Compare():
@@ -228,8 +91,8 @@ class Evaluator:
                 return self.call(node, frame)
             case ast.Lambda():
                 return V(Function(frame.module, node, frame))
-            case ast.NamedExpr(target=target, value=value):
-                frame.locals[target.id] = self.evaluate(value, frame)
+            case ast.NamedExpr(target=target, value=inner):
+                frame.locals[target.id] = self.evaluate(inner, frame)
                 return frame.locals[target.id]
             case ast.Starred(value=value) | ast.Await(value=value):
                 return V(UNKNOWN, self.evaluate(value, frame).arch)
@@ -402,10 +265,6 @@ class Evaluator:
 
     # Given by the interpreter
 
-    def run(self, body: list[ast.stmt], frame: Frame, *, only: str = "") -> bool:
-        """Run statements; return whether the end is reached."""
-        raise NotImplementedError
-
     def member(self, of: ClassOf, name: str, owner: V | None) -> V:
         """Return an attribute of a class or of one of its objects."""
         raise NotImplementedError
@@ -430,13 +289,6 @@ class Evaluator:
             return V(UNKNOWN, arch=True)
         return result
 
-    def walk_frames(self, frame: Frame) -> Iterator[Frame]:
-        """Yield a frame and those around it."""
-        inside: Frame | None = frame
-        while inside is not None:
-            yield inside
-            inside = inside.outer
-
 
 def _is_many(value: object) -> bool:
     return isinstance(value, list | tuple | set | frozenset) and not _is_capability(value)
@@ -444,6 +296,3 @@ def _is_many(value: object) -> bool:
 
 def _is_capability(value: object) -> bool:
     return isinstance(value, tuple) and len(value) == 2 and all(isinstance(p, int) for p in value)
-
-
-__all__ = ["ABSENT", "PURE_METHODS", "Evaluator", "Frame"]

@@ -10,8 +10,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-_FRAME = re.compile(r'^(?P<indent>[\s|]*)File "(?P<path>[^"]+)", line (?P<line>\d+), in (?P<function>\S+)')
-_ERROR = re.compile(r"^(?P<indent>[\s|]*)(?P<type>(?:\w+\.)*\w*(?:Error|Exception|Exit|Interrupt|Timeout))(?:: (?P<text>.*))?$")
+_FRAME = re.compile(
+    r'^(?P<indent>[\s|]*)File "(?P<path>[^"]+)", line (?P<line>\d+), in (?P<function>\S+)'
+)
+_ERROR = re.compile(
+    r"^(?P<indent>[\s|]*)(?P<type>(?:\w+\.)*\w*(?:Error|Exception|Exit|Interrupt|Timeout))"
+    r"(?:: (?P<text>.*))?$"
+)
 _STAMP = re.compile(r"^\[?\d{4}-\d\d-\d\d[ T][^\]]*\]?\s*")
 _CAPTURE = re.compile(r"Capture (?:cuda|CUDA) graph failed: (?P<text>.*)")
 
@@ -88,7 +93,9 @@ def read_failure(text: str) -> Failure | None:
     return _judged(type_, message, tuple(frames), wrapped=wrapped)
 
 
-def _judged(type_: str, message: str, frames: tuple[Frame, ...], *, wrapped: bool = False) -> Failure:
+def _judged(
+    type_: str, message: str, frames: tuple[Frame, ...], *, wrapped: bool = False
+) -> Failure:
     if inner := _CAPTURE.search(message):
         message, wrapped = inner["text"], True
     kind, meaning = _meaning(f"{type_}: {message}")
@@ -128,7 +135,11 @@ def installed_path(path: str, packages: Sequence[str]) -> str | None:
             # The last folder of that name may be a package's own: take the outermost
             # one behind site-packages.
             start = next(
-                (i + 1 for i in range(at, -1, -1) if parts[i] in ("site-packages", "dist-packages")),
+                (
+                    i + 1
+                    for i in range(at, -1, -1)
+                    if parts[i] in ("site-packages", "dist-packages")
+                ),
                 None,
             )
             return "/".join(parts[start if start is not None else at :])

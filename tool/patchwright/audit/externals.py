@@ -62,7 +62,7 @@ class Machine:
             return self.number // 10 == number // 10
         return self.number == number
 
-    def as_in(self, constants: Sequence[object], *, named: bool, name: str) -> Any:
+    def as_in(self, constants: Sequence[object], *, named: bool, name: str) -> Any:  # noqa: PLR0911
         """Return the capability in the form of ``constants``; None where they are no such form.
 
         ``"120"`` and ``"sm_120"`` are architectures whatever they are compared with;

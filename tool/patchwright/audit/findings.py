@@ -7,8 +7,9 @@ import re
 from typing import Any
 
 from patchwright.audit import effects
-from patchwright.audit.evaluate import ARCHITECTURE_NAME, HAS_SM, PREDICATE_NAME, Frame
+from patchwright.audit.evaluate import ARCHITECTURE_NAME, HAS_SM, PREDICATE_NAME
 from patchwright.audit.externals import READS
+from patchwright.audit.lookup import Frame
 from patchwright.audit.scanner import Scanner
 from patchwright.audit.values import UNKNOWN, Bound, Function, Properties, V, both, negated
 
@@ -49,15 +50,15 @@ class GateScanner(Scanner):
             name = _called_name(part)
             if name == _CAPABILITIES and part.args:
                 given = self.evaluate(part.args[0], frame)
-                self.recorded_as(node.name, "decorator", part, self.in_list(given), "a call is refused")
+                self.recorded_as(
+                    node.name, "decorator", part, self.in_list(given), "a call is refused"
+                )
             elif name == _BACKENDS:
                 self._backends(node, part, frame)
             else:
                 self.parts(part, node, frame)
 
-    def _backends(
-        self, node: ast.ClassDef | _FUNCTIONS, call: ast.Call, frame: Frame
-    ) -> None:
+    def _backends(self, node: ast.ClassDef | _FUNCTIONS, call: ast.Call, frame: Frame) -> None:
         tables = [part for part in (*call.args, *(k.value for k in call.keywords))
                   if isinstance(part, ast.Dict)]  # fmt: skip
         for table in tables:
@@ -150,12 +151,14 @@ class GateScanner(Scanner):
             elif value.arch:
                 self._scan.names.add(target.id)
 
-    def parts(
+    def parts(  # noqa: PLR0912
         self, node: ast.AST, statement: ast.stmt, frame: Frame, *, inside: bool = False
     ) -> None:
         """Look for gates inside an expression; ``inside`` a condition that is recorded."""
         match node:
-            case ast.Lambda() | ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
+            case (
+                ast.Lambda() | ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp()
+            ):
                 return
             case ast.IfExp():
                 self._if_expression(node, statement, frame, inside)
@@ -175,7 +178,9 @@ class GateScanner(Scanner):
                 self._by_name(node, name, V())
                 if (fixed := _FIXED_FLAGS.match(name)) is not None:
                     value = V(self.machine.builds_for(int(fixed[1]), fixed[2]), arch=True)
-                    self.record("flags", node, value, effect="compiled for this one, whatever is asked")
+                    self.record(
+                        "flags", node, value, effect="compiled for this one, whatever is asked"
+                    )
                 elif not inside and isinstance(node, ast.Name) and _bare(node, statement):
                     value = self.evaluate(node, frame)
                     if value.arch and isinstance(value.known, bool):
@@ -189,11 +194,14 @@ class GateScanner(Scanner):
                 self._text_of(node, node)
                 return
         for part in ast.iter_child_nodes(node):
+            below = part
             if isinstance(part, ast.keyword):
                 self._keyword(part, statement, frame)
-                part = part.value
-            if isinstance(part, ast.expr):
-                self.parts(part, statement, frame, inside=inside and not isinstance(node, ast.Call))
+                below = part.value
+            if isinstance(below, ast.expr):
+                self.parts(
+                    below, statement, frame, inside=inside and not isinstance(node, ast.Call)
+                )
 
     def _if_expression(
         self, node: ast.IfExp, statement: ast.stmt, frame: Frame, inside: bool
@@ -203,8 +211,10 @@ class GateScanner(Scanner):
             effect = f"then {effects.short(node.body)}; else {effects.short(node.orelse)}"
             if lost := effects.lost_flags(node):
                 effect = f"then also {', '.join(lost)}, which the other side loses; {effect}"
-            kind = "flags" if "flags" in ast.unparse(node.orelse) else self.kind(
-                node.test, statement, frame
+            kind = (
+                "flags"
+                if "flags" in ast.unparse(node.orelse)
+                else self.kind(node.test, statement, frame)
             )
             self.record(kind, node.test, value, effect=effect)
         self.parts(node.test, statement, frame, inside=value.arch or inside)
@@ -312,8 +322,10 @@ class GateScanner(Scanner):
 
     def kind(self, node: ast.expr, statement: ast.stmt, frame: Frame) -> str:
         """Return which kind of condition an expression is."""
-        if isinstance(statement, ast.If) and not frame.is_function and any(
-            isinstance(part, ast.Import | ast.ImportFrom) for part in statement.body
+        if (
+            isinstance(statement, ast.If)
+            and not frame.is_function
+            and any(isinstance(part, ast.Import | ast.ImportFrom) for part in statement.body)
         ):
             return "import"
         kinds = set()
@@ -332,7 +344,6 @@ class GateScanner(Scanner):
                 kinds.add("aot" if HAS_SM.match(name) and "has" in name else "parameter")
         order = ("predicate", "comparison", "aot", "parameter", "derived")
         return next((kind for kind in order if kind in kinds), "alias")
-
 
     def _of_capability(self, node: ast.Compare, frame: Frame) -> bool:
         """Return whether a comparison is one of the capability, not of what was set by it."""

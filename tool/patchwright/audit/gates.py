@@ -73,10 +73,20 @@ class Gate:
         return (self.upstream, self.path, self.function, self.kind, self.condition)
 
     def admits(self, capability: str) -> bool:
-        """Return whether the condition can hold there, as far as its function goes."""
-        return self.values.get(capability) is not False and (
-            self.reached.get(capability) is not False
+        """Return whether the gate may let a capability through that its function comes to."""
+        return self.lets_through(capability) is not False and (
+            self.refuses or self.reached.get(capability) is not False
         )
+
+    @property
+    def refuses(self) -> bool:
+        """Whether the condition is one to refuse by: it lets through where it is false."""
+        return self.kind == "otherwise" or self.effect.startswith("then raises")
+
+    def lets_through(self, capability: str) -> bool | None:
+        """Return whether the gate lets a capability through; None where something else decides."""
+        value = self.values.get(capability)
+        return not value if self.refuses and value is not None else value
 
     def decides(self) -> bool:
         """Return whether the architecture makes a difference."""
@@ -122,15 +132,20 @@ class Change:
         return self._moved(opened=False)
 
     def _moved(self, *, opened: bool) -> tuple[str, ...]:
-        if self.before is None or self.after is None:
+        if self.after is None or (self.before is None and not self.after.decides()):
             return ()
-        old, new = self.before.values, self.after.values
-        moved = {True: (False, (True, None)), False: (True, (False,))}
-        wanted_old, wanted_new = moved[opened]
-        found = [c for c in new if old.get(c) is wanted_old and new[c] in wanted_new]
-        if not opened:
-            found += [c for c in new if old.get(c) is None and c in old and new[c] is False]
-        return tuple(c for c in CAPABILITIES if c in found)
+        found = []
+        for capability in self.after.values:
+            # Where there was no gate, nothing was let through by it.
+            old = self.before.lets_through(capability) if self.before is not None else False
+            new = self.after.lets_through(capability)
+            if (
+                (old is False and new is not False)
+                if opened
+                else (old is not False and new is False)
+            ):
+                found.append(capability)
+        return tuple(found)
 
     @property
     def word(self) -> str:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from patchwright.audit.evaluate import Evaluator, Frame, Lazy
+from patchwright.audit.classes import DEPTH, SELF, Classes
 from patchwright.audit.externals import ABSENT, PURE_METHODS
+from patchwright.audit.lookup import Frame, Lazy, Names
 from patchwright.audit.values import (
     NOTHING_KNOWN,
     UNKNOWN,
@@ -27,13 +28,11 @@ from patchwright.audit.values import (
     joined,
     merged,
 )
-from patchwright.smoke.bindings import Module, bound, in_scope
+from patchwright.smoke.bindings import Module, in_scope
 
-_DEPTH = 8
 # Longer functions are interpreted only where they mention an architecture.
 _SHORT = 12
 _STEPS = 40_000
-_SELF = "self."
 _TRANSPARENT = ("functools.lru_cache", "functools.cache", "functools.wraps", "torch.compile",
                 "builtins.staticmethod", "torch.no_grad", "builtins.property")  # fmt: skip
 _BUILTINS: dict[str, Any] = {
@@ -41,32 +40,9 @@ _BUILTINS: dict[str, Any] = {
     "frozenset": frozenset, "any": any, "all": all, "min": min, "max": max, "bool": bool,
     "sorted": sorted, "range": range, "abs": abs, "sum": sum, "dict": dict,
 }  # fmt: skip
-_ENUMS = {"Enum", "IntEnum", "StrEnum"}
 
 
-class Names:
-    """What statements bind, worked out once for all capabilities."""
-
-    def __init__(self) -> None:
-        self._bound: dict[int, frozenset[str]] = {}
-
-    def of(self, node: ast.stmt) -> frozenset[str]:
-        """Return the names that one statement binds."""
-        known = self._bound.get(id(node))
-        if known is None:
-            known = self._bound[id(node)] = bound(node)
-        return known
-
-    def inside(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> frozenset[str]:
-        """Return the names that a function's body binds."""
-        known = self._bound.get(-id(node))
-        if known is None:
-            known = frozenset(name for part in node.body for name in self.of(part))
-            self._bound[-id(node)] = known
-        return known
-
-
-class Interpreter(Evaluator):
+class Interpreter(Classes):
     """Statements, functions and classes for one capability."""
 
     def __init__(
@@ -77,7 +53,6 @@ class Interpreter(Evaluator):
         self._depth = 0
         self._steps = 0
         self._results: dict[tuple[int, Any], V] = {}
-        self._members: dict[tuple[int, str], V] = {}
         self._attributes: dict[int, dict[str, V]] = {}
 
     # Statements
@@ -211,7 +186,7 @@ class Interpreter(Evaluator):
             case ast.Name(id=name):
                 frame.locals[name] = value
             case ast.Attribute(value=ast.Name(id="self"), attr=name):
-                frame.locals[_SELF + name] = value
+                frame.locals[SELF + name] = value
             case ast.Tuple(elts=elts) | ast.List(elts=elts):
                 given = value.known
                 if isinstance(given, tuple | list) and len(given) == len(elts):
@@ -254,22 +229,23 @@ class Interpreter(Evaluator):
 
     def interpreted(self, function: Function, args: list[V], kwargs: dict[str, V]) -> V:
         """Return what an upstream's function returns for these arguments."""
-        self.touched.add(function.module.dotted)
+        self.touch(function.module)
         try:
             key = (id(function.node), (tuple(args), tuple(sorted(kwargs.items()))))
             known = self._results.get(key) if function.outer is None else None
         except TypeError:
-            key, known = (0, None), None
+            key, known = (0, ((), ())), None
         if known is not None:
             return known
-        if self._depth >= _DEPTH or not self._is_worth(function):
+        if self._depth >= DEPTH or not self._is_worth(function):
             return NOTHING_KNOWN
         frame = self.frame_of(function, args, kwargs)
         if isinstance(function.node, ast.Lambda):
             return self.evaluate(function.node.body, frame)
         self._depth += 1
         try:
-            reached = self.run(function.node.body, frame)
+            with self.inside(function.module):
+                reached = self.run(function.node.body, frame)
         finally:
             self._depth -= 1
             if self._depth == 0:
@@ -362,90 +338,11 @@ class Interpreter(Evaluator):
 
     def _method(self, name: str, args: list[V], kwargs: dict[str, V]) -> V:
         owner = args[0]
-        allowed = PURE_METHODS.get(type(owner.known), set())
+        kind: Any = type(owner.known)
+        allowed = PURE_METHODS.get(kind, set())
         if name not in allowed:
             return V(UNKNOWN, owner.arch)
         return _pure(getattr(owner.known, name), args[1:], kwargs, arch=owner.arch)
-
-    # Classes
-
-    def member(self, of: ClassOf, name: str, owner: V | None) -> V:
-        """Return an attribute of a class (``owner`` None) or of one of its objects."""
-        self.touched.add(of.module.dotted)
-        if owner is None and self._is_enum(of):
-            values = self._enum_values(of)
-            if name in values:
-                return V(EnumMember(of, name, values[name]))
-        for node in of.node.body:
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == name:
-                return self._as_method(of, node, owner)
-        if owner is not None and isinstance(owner.known, Instance):
-            attributes = self.attributes(of)
-            if name in attributes:
-                return attributes[name]
-        for node in of.node.body:
-            if isinstance(node, ast.Assign | ast.AnnAssign) and name in self.names.of(node):
-                if node.value is None:
-                    return NOTHING_KNOWN
-                return self.evaluate(node.value, Frame(of.module))
-        for base in of.node.bases:
-            found = self.evaluate(base, Frame(of.module)).known
-            if isinstance(found, ClassOf) and found != of:
-                value = self.member(found, name, owner)
-                if value.is_known or value.arch:
-                    return value
-        return NOTHING_KNOWN
-
-    def _as_method(
-        self, of: ClassOf, node: ast.FunctionDef | ast.AsyncFunctionDef, owner: V | None
-    ) -> V:
-        function = Function(of.module, node, None, of)
-        decorators = {ast.unparse(part) for part in node.decorator_list}
-        if "property" in decorators or "cached_property" in decorators:
-            return self.interpreted(function, [owner or NOTHING_KNOWN], {})
-        if "staticmethod" in decorators or (owner is None and "classmethod" not in decorators):
-            return V(function)
-        first = V(of) if "classmethod" in decorators else owner
-        return V(Bound(function, (first or NOTHING_KNOWN,)))
-
-    def attributes(self, of: ClassOf) -> dict[str, V]:
-        """Return what the methods of a class assign to ``self`` and the GPU decides."""
-        if id(of.node) in self._attributes:
-            return self._attributes[id(of.node)]
-        found: dict[str, V] = {}
-        self._attributes[id(of.node)] = found
-        if self._depth >= _DEPTH:
-            return found
-        for node in of.node.body:
-            if not isinstance(node, ast.FunctionDef) or not self.interesting(of, node):
-                continue
-            frame = self.frame_of(Function(of.module, node, None, of), [V(Instance(of))], {})
-            self._depth += 1
-            try:
-                self.run(node.body, frame)
-            finally:
-                self._depth -= 1
-            for key, value in frame.locals.items():
-                if key.startswith(_SELF) and value.arch:
-                    name = key.removeprefix(_SELF)
-                    found[name] = merged(found[name], value) if name in found else value
-        return found
-
-    def interesting(self, of: ClassOf, node: ast.FunctionDef) -> bool:
-        """Return whether a method may assign what the GPU decides."""
-        return self.mentions(of.module, node.lineno, node.end_lineno or node.lineno)
-
-    def _is_enum(self, of: ClassOf) -> bool:
-        return any(ast.unparse(base).rpartition(".")[2] in _ENUMS for base in of.node.bases)
-
-    def _enum_values(self, of: ClassOf) -> dict[str, Any]:
-        return {
-            target.id: node.value.value
-            for node in of.node.body
-            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
-            for target in node.targets
-            if isinstance(target, ast.Name)
-        }
 
 
 def _pure(function: Any, args: list[V], kwargs: dict[str, V], *, arch: bool = False) -> V:
@@ -480,7 +377,7 @@ def _target_name(target: ast.expr) -> str:
     if isinstance(target, ast.Name):
         return target.id
     if isinstance(target, ast.Attribute):
-        return _SELF + target.attr
+        return SELF + target.attr
     return ""
 
 

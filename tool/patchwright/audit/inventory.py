@@ -22,7 +22,7 @@ from typing import Any
 
 from patchwright.audit.findings import GateScanner
 from patchwright.audit.gates import CAPABILITIES, Gate
-from patchwright.audit.interpret import Names
+from patchwright.audit.lookup import Names
 from patchwright.audit.scanner import Found
 from patchwright.audit.trees import StoredTrees
 from patchwright.files import write_atomically
@@ -179,13 +179,12 @@ class _Work:
         only: set[str] | None = None
         for capability in CAPABILITIES:
             scanner = self._scanner(capability)
-            scanner.touched = set()
             scan = scanner.scan(module, lines, only)
             # Which conditions there are is the same for all capabilities.
             only = {found.function for found in scan.found.values()} if only is None else only
             scans[capability] = scan.found
             names |= scan.names
-            touched |= scanner.touched
+            touched |= scanner.needed_by(module)
             if not scan.found and not scan.names:
                 break
         gates: dict[tuple[int, int, str], Gate] = {}

@@ -31,7 +31,9 @@ CLASSES = {
     "ldmatrix": re.compile(r"ldmatrix\.|stmatrix\."),
     "setmaxnreg": re.compile(r"setmaxnreg\."),
 }  # fmt: skip
-_POISON = re.compile(r"Attempting to use|without CUTE_ARCH|[Uu]nsupported arch|not supported on this")
+_POISON = re.compile(
+    r"Attempting to use|without CUTE_ARCH|[Uu]nsupported arch|not supported on this"
+)
 _TRAPS = ("brkpt", "trap")
 _DYNAMIC = re.compile(r"\b(?:232448|227\s*\*\s*1024|228\s*\*\s*1024)\b")
 
@@ -65,17 +67,22 @@ def compare_objects(
     ``memory`` is what one compile may need, in bytes. Raises what ``device_code`` raises:
     UpstreamRefused with the compiler's sentence, Blocked, SmokeError.
     """
-    cubins = [device_code.cubin(spec, source, arch, memory=memory) for spec, arch in (first, second)]
+    cubins = [
+        device_code.cubin(spec, source, arch, memory=memory) for spec, arch in (first, second)
+    ]
     problems = list(compare_cubins(*cubins, major=second[1].partition(".")[0]))
     if ptx:
-        texts = [device_code.ptx(spec, source, arch, memory=memory) for spec, arch in (first, second)]
+        texts = [
+            device_code.ptx(spec, source, arch, memory=memory) for spec, arch in (first, second)
+        ]
         counts = [device_code.mnemonic_counts(text) for text in texts]
         problems += compare_counts(*counts, rewrites=rewrites)
     ratios = _ratios(*cubins)
     sizes = [sum(k.code_size for k in c.kernels.values()) for c in cubins]
     return Object(
         source, (len(cubins[0].kernels), len(cubins[1].kernels)),
-        sizes[1] / sizes[0] if sizes[0] else 1.0, min(ratios.values(), default=1.0), tuple(problems),
+        sizes[1] / sizes[0] if sizes[0] else 1.0, min(ratios.values(), default=1.0),
+        tuple(problems),
     )  # fmt: skip
 
 
@@ -145,4 +152,6 @@ def _ratios(reference: Cubin, own: Cubin) -> dict[str, float]:
 
 def _names(kernels: list[Kernel]) -> tuple[str, ...]:
     """Return the templates' names, each once: thousands of instances share a few."""
-    return tuple(dict.fromkeys(re.split(r"[<(]", k.demangled.removeprefix("void "))[0] for k in kernels))
+    return tuple(
+        dict.fromkeys(re.split(r"[<(]", k.demangled.removeprefix("void "))[0] for k in kernels)
+    )

@@ -10,9 +10,8 @@ from patchwright.audit import effects
 from patchwright.audit.chains import Chain, Follower, Step
 from patchwright.audit.gates import FEEDING, Gate
 from patchwright.audit.knowledge import Knowledge
-from patchwright.audit.trees import StoredTrees
 from patchwright.audit.uses import Start, Uses
-from patchwright.smoke.bindings import Modules, in_scope
+from patchwright.smoke.bindings import Module, in_scope
 from patchwright.smoke.outcomes import SmokeError
 
 # Kinds whose branches lead somewhere in Python.
@@ -26,6 +25,7 @@ class Route:
     gate: Gate
     capability: str
     chains: tuple[Chain, ...]
+    asked: frozenset[str] = frozenset()  # the names of all functions called on the way
 
     @property
     def refused(self) -> tuple[Chain, ...]:
@@ -41,28 +41,31 @@ class Route:
 class Router:
     """Follows gates on one state for one capability."""
 
-    def __init__(self, trees: StoredTrees, knowledge: Knowledge, capability: str) -> None:
-        self.modules = Modules(trees)
-        self.uses = Uses(trees, self.modules)
+    def __init__(self, uses: Uses, knowledge: Knowledge, capability: str) -> None:
+        self.modules = uses.modules
+        self.uses = uses
         self.capability = capability
         major, _, minor = capability.partition(".")
         self.follower = Follower(self.modules, (int(major), int(minor)))
         self.follower.reads = {}
         self.follower.prepare(knowledge)
         self.follower.methods = self.uses.methods  # type: ignore[method-assign]
-        self._known: dict[tuple[int, tuple[int, ...]], list[Chain]] = {}
+        self._known: dict[tuple[int, tuple[int, ...]], tuple[list[Chain], set[str]]] = {}
 
     def route(self, gate: Gate) -> Route:
         """Return what a gate admits this capability to."""
         best: dict[tuple[str, str, str], Chain] = {}
+        asked: set[str] = set()
         for start in self.starts(gate):
-            for chain in self._follow(gate, start):
+            chains, names = self._follow(start)
+            asked |= names
+            for chain in chains:
                 end = chain.refusal
                 key = (chain.module, end.name if end else "", end.why if end else "")
                 if key not in best or len(chain.steps) < len(best[key].steps):
                     best[key] = chain
         ordered = sorted(best.values(), key=lambda c: (c.refusal is None, len(c.steps)))
-        return Route(gate, self.capability, tuple(ordered))
+        return Route(gate, self.capability, tuple(ordered), frozenset(asked))
 
     def starts(self, gate: Gate) -> Iterator[Start]:
         """Yield the statements that a gate lets the capability come to."""
@@ -83,10 +86,7 @@ class Router:
                         seen.add(id(more.body[0]))
                         yield more
 
-    def _of_gate(self, gate: Gate, module: object) -> Iterator[Start]:
-        from patchwright.smoke.bindings import Module
-
-        assert isinstance(module, Module)
+    def _of_gate(self, gate: Gate, module: Module) -> Iterator[Start]:
         for node in ast.walk(module.tree):
             if isinstance(node, ast.If | ast.While) and _is(node.test, gate):
                 place = self.uses.place(module, node)
@@ -98,7 +98,7 @@ class Router:
                     if body:
                         yield Start(module, *place, body, node.lineno)
             elif isinstance(node, ast.expr) and _is(node, gate):
-                yield from self.uses._at(module, node, gate.condition, 0)
+                yield from self.uses.around(module, node, gate.condition, 0)
             elif (
                 gate.kind == "definition"
                 and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
@@ -119,11 +119,12 @@ class Router:
             elif value is True:
                 yield from self.uses.of_name(start.module.upstream, target.attr)
 
-    def _follow(self, gate: Gate, start: Start) -> list[Chain]:
+    def _follow(self, start: Start) -> tuple[list[Chain], set[str]]:
         key = (id(start.function.node), tuple(id(part) for part in start.body))
         if key not in self._known:
             first = Step(start.module.upstream, start.module.path, start.line, start.name)
-            self._known[key] = self.follower.follow(start.function, start.body, first)
+            chains = self.follower.follow(start.function, start.body, first)
+            self._known[key] = chains, self.follower.asked
         return self._known[key]
 
 

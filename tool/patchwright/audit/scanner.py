@@ -13,13 +13,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from patchwright.audit import effects
-from patchwright.audit.evaluate import Frame
 from patchwright.audit.interpret import Interpreter
+from patchwright.audit.lookup import Frame
 from patchwright.audit.values import ClassOf, Function, Instance, V, both, joined, negated
 from patchwright.smoke.bindings import Module
 
-_BRANCHING = (ast.If, ast.While, ast.Assert, ast.IfExp)
-_CONDITION = ast.Compare | ast.BoolOp | ast.UnaryOp
 _FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -67,7 +65,8 @@ class Scanner(Interpreter):
         """
         self.lines, self._only, self._scan = lines, only, Scan()
         frame = Frame(module)
-        self._body(module.tree.body, frame, "")
+        with self.inside(module):
+            self._body(module.tree.body, frame, "")
         return self._scan
 
     def mentions(self, module: Module, first: int, last: int) -> bool:
@@ -116,7 +115,7 @@ class Scanner(Interpreter):
             around = outer if outer.is_function else None
             made = Function(outer.module, node, around, outer.owner)
             first = []
-            if outer.owner is not None and not _is_static(node):
+            if outer.owner is not None and not is_static(node):
                 first = [V(Instance(outer.owner))]
             if self._only is not None and not any(
                 other == name or other.startswith(f"{name}.") for other in self._only
@@ -128,7 +127,7 @@ class Scanner(Interpreter):
                 frame.locals[parameter.arg] = V()
             self._body(node.body, frame, name)
 
-    def _block(
+    def _block(  # noqa: PLR0912
         self, body: Sequence[ast.stmt], frame: Frame, inner: list[tuple[ast.stmt, Frame]]
     ) -> None:
         for node in body:
@@ -166,9 +165,7 @@ class Scanner(Interpreter):
                     if frame.is_function:
                         self.statement(node, frame)
 
-    def _try_block(
-        self, node: ast.Try, frame: Frame, inner: list[tuple[ast.stmt, Frame]]
-    ) -> None:
+    def _try_block(self, node: ast.Try, frame: Frame, inner: list[tuple[ast.stmt, Frame]]) -> None:
         for block in (node.body, *(h.body for h in node.handlers), node.orelse, node.finalbody):
             self._block(block, frame, inner)
 
@@ -187,7 +184,7 @@ class Scanner(Interpreter):
         self._path = (*path, negated(tested))
         self._block(node.orelse, frame, inner)
         self._path = path
-        ends = _terminates(node.body), bool(node.orelse) and _terminates(node.orelse)
+        ends = terminates(node.body), bool(node.orelse) and terminates(node.orelse)
         if ends[0] and not ends[1]:
             self._path = (*path, negated(tested))
         elif ends[1] and not ends[0]:
@@ -226,9 +223,11 @@ class Scanner(Interpreter):
         return known
 
     def _from_gpu(self, name: str, frame: Frame) -> bool:
-        for inside in self.walk_frames(frame):
+        inside: Frame | None = frame
+        while inside is not None:
             if name in inside.locals:
                 return inside.locals[name].arch
+            inside = inside.outer
         if name.startswith("self.") and frame.owner is not None:
             return name.removeprefix("self.") in self.attributes(frame.owner)
         return False
@@ -273,7 +272,7 @@ def _first_line(node: ast.ClassDef | _FUNCTIONS) -> int:
     return min([node.lineno, *(part.lineno for part in node.decorator_list)])
 
 
-def _is_static(node: _FUNCTIONS) -> bool:
+def is_static(node: _FUNCTIONS) -> bool:
     return any(ast.unparse(part) == "staticmethod" for part in node.decorator_list)
 
 
@@ -283,11 +282,10 @@ def _expressions(node: ast.stmt) -> list[ast.expr]:
     return [part for part in ast.iter_child_nodes(node) if isinstance(part, ast.expr)]
 
 
-def _terminates(body: Sequence[ast.stmt]) -> bool:
+def terminates(body: Sequence[ast.stmt]) -> bool:
     if not body:
         return False
     last = body[-1]
     if isinstance(last, ast.If):
-        return bool(last.orelse) and _terminates(last.body) and _terminates(last.orelse)
+        return bool(last.orelse) and terminates(last.body) and terminates(last.orelse)
     return isinstance(last, ast.Return | ast.Raise | ast.Continue | ast.Break)
-

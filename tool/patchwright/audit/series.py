@@ -7,17 +7,19 @@ make whole what an earlier one opens onto.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from patchwright.audit.gates import Change, Gate, changes
 from patchwright.audit.inventory import Inventory, inventory
 from patchwright.audit.knowledge import Knowledge, load
-from patchwright.audit.routes import Route, Router
-from patchwright.audit.sources import Lost, Sources
+from patchwright.audit.routes import Route, Router, describe
+from patchwright.audit.sources import Sources
+from patchwright.audit.standing import REFERENCE, Finding, behind_module
 from patchwright.audit.trees import StoredTrees
+from patchwright.audit.uses import Uses
+from patchwright.smoke.bindings import Modules
 from patchwright.smoke.outcomes import SmokeError
 
 if TYPE_CHECKING:
@@ -27,32 +29,16 @@ if TYPE_CHECKING:
     from patchwright.series import Selection
 
 # Verdicts, the worst first.
-VERDICTS = ("missing", "poisoned", "hollow", "cannot-tell", "whole", "nothing-new")
+VERDICTS = ("missing", "poisoned", "hollow", "lost", "cannot-tell", "whole", "nothing-new")
 SENTENCES = {
     "missing": "leads to code that does not exist on the target",
     "poisoned": "leads to code that traps on the target",
     "hollow": "leads to kernels that are empty on the target",
+    "lost": "leads to kernels that lose barriers on the target",
     "cannot-tell": "cannot tell",
     "whole": "leads to whole code",
     "nothing-new": "leads nowhere new",
 }
-REFERENCE = "100a"
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One thing that stands behind a gate.
-
-    ``kind`` is ``missing``, ``hollow``, ``barrier``, ``code``, ``module`` (it builds) or
-    ``unknown``. ``on_path`` tells whether the route comes to it; None: not told.
-    ``lines`` is a chain for a person to read.
-    """
-
-    kind: str
-    sentence: str
-    where: str = ""
-    on_path: bool | None = None
-    lines: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -65,6 +51,17 @@ class Judged:
     changes: tuple[Change, ...] = ()
     routes: tuple[Route, ...] = ()
     findings: tuple[Finding, ...] = ()
+
+
+@dataclass
+class _Opened:
+    """What one patch changes, and where that leads on the final state."""
+
+    before: State
+    after: State
+    changes: tuple[Change, ...]
+    routes: list[Route] = field(default_factory=list)
+    modules: dict[tuple[str, str], list[str]] = field(default_factory=dict)
 
 
 @dataclass
@@ -89,6 +86,9 @@ class Auditor:
         self._syntax = SyntaxCache()
         self._trees: dict[State, StoredTrees] = {}
         self._gates: dict[State, Inventory] = {}
+        self._blobs: dict[str, bytes] = {}
+        self._uses: dict[State, Uses] = {}
+        self._routers: dict[tuple[State, str], Router] = {}
 
     @property
     def capabilities(self) -> tuple[str, ...]:
@@ -98,7 +98,7 @@ class Auditor:
     def trees(self, state: State) -> StoredTrees:
         """Return the trees of a state."""
         if state not in self._trees:
-            self._trees[state] = StoredTrees.of(self.project, state, self._syntax)
+            self._trees[state] = StoredTrees.of(self.project, state, self._syntax, self._blobs)
         return self._trees[state]
 
     def gates(self, state: State) -> Inventory:
@@ -111,7 +111,13 @@ class Auditor:
 
     def router(self, state: State, capability: str) -> Router:
         """Return what follows gates on a state."""
-        return Router(self.trees(state), self.knowledge, capability)
+        key = (state, capability)
+        if key not in self._routers:
+            if state not in self._uses:
+                trees = self.trees(state)
+                self._uses[state] = Uses(trees, Modules(trees))
+            self._routers[key] = Router(self._uses[state], self.knowledge, capability)
+        return self._routers[key]
 
     def series(self, selection: Selection, numbers: Sequence[int] = ()) -> Report:
         """Judge the selected patches (those of ``numbers`` only, where given)."""
@@ -119,89 +125,70 @@ class Auditor:
         self.project.series.check_numbers(numbers)
         final, verdicts = self.chain.apply(picked)
         report = Report()
+        opened: dict[int, _Opened] = {}
         state = self.chain.base()
         for patch, verdict in zip(picked, verdicts, strict=True):
             before, state = state, state.after(verdict)
+            if verdict.ok:
+                self.say(f"auditing {patch.number:04d}")
+                opened[patch.number] = self._opened(before, state, final)
+        asked = _asked(opened.values())
+        for patch, verdict in zip(picked, verdicts, strict=True):
             if numbers and patch.number not in numbers:
                 continue
             if not verdict.ok:
                 why = f"the patch does not apply: {verdict.reason or verdict.verdict}"
                 report.patches.append(Judged(patch.number, "cannot-tell", why))
                 continue
-            self.say(f"auditing {patch.number:04d}")
-            report.patches.append(self._judge(patch, before, state, final))
+            report.patches.append(self._judge(patch, opened[patch.number], asked, final))
         report.unread = list(self.gates(final).unread)
         return report
 
-    def _judge(self, patch: Patch, before: State, after: State, final: State) -> Judged:
+    def _opened(self, before: State, after: State, final: State) -> _Opened:
         found = tuple(changes(self.gates(before).gates, self.gates(after).gates))
-        opened = [c for c in found if set(c.opened) & set(self.capabilities)]
-        routes: list[Route] = []
-        findings: list[Finding] = []
+        made = _Opened(before, after, found)
         for capability in self.capabilities:
-            router = self.router(final, capability)
-            for change in opened:
-                if capability in change.opened and change.after is not None:
-                    gate = self._in_final(change.after, final)
-                    if gate is None or gate.kind == "aot":
-                        continue
-                    if gate.kind == "jit-list":
-                        findings += self._module(final, f"{gate.path}::{gate.function}",
-                                                 gate.upstream, capability, None)  # fmt: skip
-                        continue
-                    route = router.route(gate)
-                    routes.append(route)
-                    findings += self._behind(route, router, final, capability)
-        findings += self._guards(patch, before, after)
-        unique = list(dict.fromkeys(findings))
-        verdict, why = _verdict(opened, found, unique)
-        return Judged(patch.number, verdict, why, found, tuple(routes), tuple(unique))
+            for change in found:
+                if capability not in change.opened or change.after is None:
+                    continue
+                gate = self._in_final(change.after, final)
+                if gate is None or gate.kind == "aot":
+                    continue
+                if gate.kind == "jit-list":
+                    module = f"{gate.path}::{gate.function}"
+                    made.modules.setdefault((gate.upstream, module), []).append(capability)
+                else:
+                    made.routes.append(self.router(final, capability).route(gate))
+        return made
+
+    def _judge(
+        self, patch: Patch, made: _Opened, asked: Mapping[str, frozenset[str]], final: State
+    ) -> Judged:
+        findings: list[Finding] = []
+        modules = {key: list(found) for key, found in made.modules.items()}
+        for route in made.routes:
+            for chain in route.refused:
+                end = chain.refusal
+                assert end is not None
+                place = f"{end.path}:{end.line}"
+                findings.append(Finding("missing", end.why, place, True, tuple(describe(chain))))
+            for chain in route.chains:
+                if chain.module and chain.refusal is None:
+                    key = (chain.steps[-1].upstream, chain.module)
+                    modules.setdefault(key, []).append(route.capability)
+        for (upstream, module), found in modules.items():
+            sources = Sources(self.trees(final), upstream)
+            capabilities = [c for c in self.capabilities if c in found]
+            findings += behind_module(sources, module, capabilities, asked.get(module))
+        findings += self._guards(patch, made.before, made.after)
+        unique = _without_repeats(findings)
+        opened = [c for c in made.changes if set(c.opened) & set(self.capabilities)]
+        verdict, why = _verdict(opened, made.changes, unique)
+        return Judged(patch.number, verdict, why, made.changes, tuple(made.routes), tuple(unique))
 
     def _in_final(self, gate: Gate, final: State) -> Gate | None:
         same = [g for g in self.gates(final).gates if g.identity == gate.identity]
         return min(same, key=lambda g: abs(g.line - gate.line)) if same else None
-
-    def _behind(
-        self, route: Route, router: Router, final: State, capability: str
-    ) -> list[Finding]:
-        from patchwright.audit.routes import describe
-
-        findings = []
-        for chain in route.refused:
-            end = chain.refusal
-            assert end is not None
-            place = f"{end.path}:{end.line}"
-            findings.append(Finding("missing", end.why, place, True, tuple(describe(chain))))
-        for module in route.modules:
-            upstream = next(
-                c.steps[-1].upstream for c in route.chains if c.module == module
-            )
-            findings += self._module(final, module, upstream, capability, router.follower.asked)
-        return findings
-
-    def _module(
-        self, state: State, module: str, upstream: str, capability: str, asked: set[str] | None
-    ) -> list[Finding]:
-        """Return what the guards take from a module that is built for the target."""
-        path, _, name = module.partition("::")
-        sources = Sources(self.trees(state), upstream)
-        target = f"{capability.replace('.', '')}a"
-        try:
-            own = sources.of_generator(path, name)
-            files = sources.closure(own)
-            exports = sources.exports(own)
-        except SmokeError as error:
-            return [Finding("unknown", f"{name}: {error}", module)]
-        findings = [Finding("module", f"{name} builds for {capability}", module)]
-        for file in files:
-            for lost in sources.lost(file, REFERENCE, target):
-                on_path = None
-                if asked is not None and lost.function:
-                    by = sources.reached_by(lost.function, files)
-                    callers = {e for e, f in exports.items() if f in by or e in by}
-                    on_path = bool(callers & asked)
-                findings.append(_of_guard(lost, name, target, on_path))
-        return findings
 
     def _guards(self, patch: Patch, before: State, after: State) -> list[Finding]:
         """Return what a patch does to the guards of the CUDA files that it changes."""
@@ -239,43 +226,49 @@ def capability_of(arch: str) -> str:
     return f"{int(digits[:-1])}.{digits[-1]}"
 
 
-def _of_guard(lost: Lost, module: str, target: str, on_path: bool | None) -> Finding:
-    place = f"{lost.path}:{lost.line}"
-    path = {None: "", True: " (on the route)", False: " (not on the route)"}[on_path]
-    if lost.loss == "kernel":
-        text = f"the whole body of the kernel {lost.function} is gone on sm_{target}"
-        return Finding("hollow", f"{module}: {text}{path}", place, on_path)
-    what = "a barrier" if lost.loss == "barrier" else "code"
-    inside = f" in {lost.function}" if lost.function else ""
-    return Finding(lost.loss, f"{module}: {what}{inside} is gone on sm_{target}{path}", place, on_path)
+def _asked(every: Iterable[_Opened]) -> dict[str, frozenset[str]]:
+    """Return for each module what the routes of the whole selection ask of it."""
+    found: dict[str, set[str]] = {}
+    for made in every:
+        for route in made.routes:
+            for module in route.modules:
+                found.setdefault(module, set()).update(route.asked)
+    return {module: frozenset(names) for module, names in found.items()}
+
+
+def _without_repeats(findings: Iterable[Finding]) -> list[Finding]:
+    """One finding for each sentence: the one with the shortest chain."""
+    best: dict[tuple[str, str, str], Finding] = {}
+    for finding in findings:
+        key = (finding.kind, finding.sentence, finding.where)
+        if key not in best or len(finding.lines) < len(best[key].lines):
+            best[key] = finding
+    return list(best.values())
 
 
 def _verdict(
     opened: Sequence[Change], found: Sequence[Change], findings: Sequence[Finding]
 ) -> tuple[str, str]:
-    kinds = {f.kind for f in findings}
-    missing = [f for f in findings if f.kind == "missing"]
-    if missing:
-        return "missing", missing[0].sentence
-    hollow = [f for f in findings if f.kind == "hollow"]
-    on_path = [f for f in hollow if f.on_path]
-    if on_path:
-        return "hollow", on_path[0].sentence
-    if hollow and all(f.on_path is False for f in hollow):
-        return "whole", f"{len(hollow)} empty kernel(s) in the module, none on the route: " + hollow[0].sentence
-    if hollow:
-        return "hollow", hollow[0].sentence
-    if "unknown" in kinds and "module" not in kinds:
-        return "cannot-tell", next(f.sentence for f in findings if f.kind == "unknown")
-    if "module" in kinds:
-        names = ", ".join(dict.fromkeys(f.sentence for f in findings if f.kind == "module"))
-        return "whole", names
+    def of(kind: str) -> list[Finding]:
+        return [f for f in findings if f.kind == kind]
+
+    hollow = of("hollow")
+    answers: list[tuple[str, list[Finding]]] = [
+        ("missing", of("missing")),
+        ("hollow", [f for f in hollow if f.on_route is not False]),
+        ("lost", [f for f in of("barrier") if f.on_route is not False]),
+    ]
+    for word, reasons in answers:
+        if reasons:
+            return word, reasons[0].sentence
+    built = ", ".join(f.sentence for f in of("module"))
+    if built and hollow:
+        return "whole", f"{built}; not on the route: {', '.join(f.sentence for f in hollow)}"
+    if built:
+        return "whole", built
+    for kind, word in (("unknown", "cannot-tell"), ("guards", "whole")):
+        if reasons := of(kind):
+            return word, "; ".join(f"{f.sentence} ({f.where})" for f in reasons)
     if opened:
-        return "cannot-tell", "the opened gate leads to no JIT module that could be followed"
-    guards = [f for f in findings if f.kind == "guards"]
-    if guards:
-        return "whole", f"{guards[0].where}: {guards[0].sentence}"
-    return "nothing-new", "no gate is opened" + (f"; {len(found)} changed" if found else "")
-
-
-__all__ = ["Auditor", "Finding", "Judged", "Path", "Report", "capability_of"]
+        return "nothing-new", "the opened gate leads to no JIT module and to no refusal"
+    return "nothing-new", "no gate is opened" + (f", {len(found)} changed" if found else "")

@@ -15,14 +15,18 @@ from patchwright.smoke.outcomes import SmokeError
 
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"]([^>"]+)[>"]', re.MULTILINE)
 _HEAD = re.compile(r"\b(\w+)\s*\(")
-_EXPORT = re.compile(r"TVM_FFI_DLL_EXPORT_TYPED_FUNC\(\s*(\w+)\s*,\s*([\w:]+)|TORCH_LIBRARY_FRAGMENT")
+_EXPORT = re.compile(
+    r"TVM_FFI_DLL_EXPORT_TYPED_FUNC\(\s*(\w+)\s*,\s*([\w:]+)|TORCH_LIBRARY_FRAGMENT"
+)
 _BARRIER = re.compile(
     r"cudaGridDependencySynchronize|cudaTriggerProgrammaticLaunchCompletion|griddepcontrol|"
     r"cluster_(?:arrive|wait|sync)|launch_dependent_grids|wait_on_dependent_grids"
 )
 _SEARCHED = ("csrc/", "include/", "csrc/nv_internal/", "csrc/nv_internal/include/")
-_NO_FUNCTION = frozenset({"if", "for", "while", "switch", "catch", "sizeof", "alignas", "defined",
-                          "__launch_bounds__", "decltype", "return", "static_assert", "asm"})  # fmt: skip
+_NO_FUNCTION = frozenset(
+    {"if", "for", "while", "switch", "catch", "sizeof", "alignas", "defined", "decltype", "return",
+     "__launch_bounds__", "static_assert", "asm"}
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -128,9 +132,7 @@ class Sources:
         lines = text.split("\n")
         last = _end_of_branch(lines, guard.line)
         span = "\n".join(lines[guard.line : last - 1])
-        around = next(
-            (b for b in self.bodies(path) if b.first <= guard.line <= b.last), None
-        )
+        around = next((b for b in self.bodies(path) if b.first <= guard.line <= b.last), None)
         loss = "barrier" if _BARRIER.search(span) else "code"
         if around is not None and around.kernel:
             rest = lines[around.first - 1 : guard.line - 1] + lines[last : around.last]
@@ -203,11 +205,12 @@ def _bodies(text: str) -> Iterator[Body]:
             last = closing(plain, tail.end() - 1)
         except CSyntaxError:
             continue
-        before = plain[max(0, plain.rfind("}", 0, match.start()), plain.rfind(";", 0, match.start())) :
-                       match.start()]  # fmt: skip
+        start = max(plain.rfind("}", 0, match.start()), plain.rfind(";", 0, match.start()), 0)
+        before = plain[start : match.start()]
         first = plain.count("\n", 0, tail.end() - 1) + 1
+        # The text as it stands: macros that are defined inside launch kernels, too.
         yield Body(match[1], first, plain.count("\n", 0, last) + 1, "__global__" in before,
-                   plain[tail.end() : last])  # fmt: skip
+                   text[tail.end() : last])  # fmt: skip
         at = last
 
 

@@ -27,22 +27,25 @@ class StoredTrees(Trees):
         sources: Sequence[Source],
         listing: Listing,
         syntax: SyntaxCache | None = None,
+        blobs: dict[str, bytes] | None = None,
     ) -> None:
         super().__init__(Path("/site"), state, sources, listing, syntax)
         self._store = store
-        self._blobs: dict[str, bytes] = {}
+        # Shared by the trees of several states: most of their files are the same.
+        self._blobs = blobs if blobs is not None else {}
 
     @classmethod
     def of(
-        cls, project: Project, state: State, syntax: SyntaxCache | None = None
-    ) -> StoredTrees:
+        cls, project: Project, state: State, syntax: SyntaxCache | None = None,
+        blobs: dict[str, bytes] | None = None,
+    ) -> StoredTrees:  # fmt: skip
         """Return the trees of a state of a project."""
         from patchwright.smoke.protocol import sources_of
         from patchwright.smoke.sites import site_tree
 
         tree = site_tree(project, state)
         listing = {path: (entry.mode, entry.oid) for path, entry in project.store.files(tree)}
-        return cls(project.store, state.trees, sources_of(project.config), listing, syntax)
+        return cls(project.store, state.trees, sources_of(project.config), listing, syntax, blobs)
 
     def oid(self, upstream: str, path: str) -> str:
         """Return the id of a file's content."""

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import ast
 import re
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from patchwright.audit.trees import StoredTrees
 from patchwright.audit.values import Bound, ClassOf, Function, Instance, V
@@ -19,6 +21,7 @@ from patchwright.smoke.outcomes import SmokeError
 
 _DEPTH = 4
 _FILES = 40
+_WORD = re.compile(rb"\w")
 _SKIPPED = re.compile(r"(?:^|/)(?:tests?|test_\w+|benchmarks?|docs?)(?:/|\.py$)")
 _FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -42,42 +45,46 @@ class Uses:
         self.trees = trees
         self.modules = modules
         self._methods: dict[tuple[str, str], list[Bound]] = {}
+        self._corpora: dict[str, _Corpus] = {}
+        self._indexes: dict[int, _Index] = {}
         self._parents: dict[int, dict[int, ast.AST]] = {}
 
-    def of_name(self, upstream: str, name: str, *, path: str = "", depth: int = 0) -> Iterator[Start]:
-        """Yield the branches that are taken where ``name`` is true; in one file with ``path``."""
+    def of_name(
+        self, upstream: str, name: str, *, path: str = "", depth: int = 0,
+        origin: Module | None = None,
+    ) -> Iterator[Start]:  # fmt: skip
+        """Yield the branches that are taken where ``name`` is true; in one file with ``path``.
+
+        ``origin`` is the module that binds a module-level name: elsewhere the same name
+        counts only where it is imported from there.
+        """
         if depth >= _DEPTH or len(name) < 5:
             return
-        pattern = re.compile(rf"\b{re.escape(name)}\b".encode())
-        for module in self._modules(upstream, pattern, path):
-            for node in ast.walk(module.tree):
-                if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Load):
-                    if getattr(node, "attr", getattr(node, "id", "")) == name:
-                        yield from self._at(module, node, name, depth)
+        for module in self._modules(upstream, name, path):
+            if origin is not None and module is not origin and not _imports(module, name, origin):
+                continue
+            for node in self._index(module).names.get(name, ()):
+                yield from self.around(module, node, name, depth)
 
     def of_text(self, upstream: str, text: str, *, depth: int = 0) -> Iterator[Start]:
         """Yield the branches that are taken where a configuration value is ``text``."""
         if len(text) < 5:
             return
-        pattern = re.compile(rf"[\"']{re.escape(text)}[\"']".encode())
-        for module in self._modules(upstream, pattern, ""):
-            for node in ast.walk(module.tree):
-                if isinstance(node, ast.Constant) and node.value == text:
-                    yield from self._at(module, node, text, depth)
-                elif isinstance(node, ast.ClassDef):
-                    for method in _asks(node, text):
-                        yield from self.of_name(upstream, method, depth=depth + 1)
+        for module in self._modules(upstream, text, ""):
+            index = self._index(module)
+            for node in index.texts.get(text, ()):
+                yield from self.around(module, node, text, depth)
+            for owner in index.classes:
+                for method in _asks(owner, text):
+                    yield from self.of_name(upstream, method, depth=depth + 1)
 
     def methods(self, name: str, upstream: str) -> list[Bound]:
         """Return the methods of a name in an upstream's classes; none where there are many."""
         key = (upstream, name)
         if key not in self._methods:
             found: list[Bound] = []
-            pattern = re.compile(rf"\n[ \t]+def {re.escape(name)}\b".encode())
-            for module in self._modules(upstream, pattern, ""):
-                for node in ast.walk(module.tree):
-                    if not isinstance(node, ast.ClassDef):
-                        continue
+            for module in self._modules(upstream, f"def {name}", ""):
+                for node in self._index(module).classes:
                     of = ClassOf(module, node)
                     found += [
                         Bound(Function(module, part, None, of), (V(Instance(of)),))
@@ -114,12 +121,11 @@ class Uses:
             }
         return self._parents[id(module)]
 
-    def _modules(self, upstream: str, pattern: re.Pattern[bytes], path: str) -> Sequence[Module]:
-        paths = [path] if path else [
-            p for p in self.trees.files(upstream)
-            if p.endswith(".py") and _SKIPPED.search(p) is None
-        ]  # fmt: skip
-        hits = [p for p in paths if pattern.search(self.trees.read(upstream, p))]
+    def _modules(self, upstream: str, text: str, path: str) -> Sequence[Module]:
+        """Return the modules that hold a text as a whole word; none where there are many."""
+        if upstream not in self._corpora:
+            self._corpora[upstream] = _Corpus(self.trees, upstream)
+        hits = [path] if path else self._corpora[upstream].files(text)
         found = []
         for hit in hits if len(hits) <= _FILES else ():
             try:
@@ -128,7 +134,12 @@ class Uses:
                 continue
         return found
 
-    def _at(self, module: Module, node: ast.AST, token: str, depth: int) -> Iterator[Start]:
+    def _index(self, module: Module) -> _Index:
+        if id(module) not in self._indexes:
+            self._indexes[id(module)] = _Index(module.tree)
+        return self._indexes[id(module)]
+
+    def around(self, module: Module, node: ast.AST, token: str, depth: int) -> Iterator[Start]:
         """Yield what hangs on a condition that holds a node."""
         parents = self.parents(module)
         negated = False
@@ -182,8 +193,67 @@ class Uses:
                 )
             elif isinstance(target, ast.Name):
                 local = self.place(module, node) is not None
-                path = module.path if local else ""
-                yield from self.of_name(module.upstream, target.id, path=path, depth=depth + 1)
+                yield from self.of_name(
+                    module.upstream, target.id, path=module.path if local else "",
+                    depth=depth + 1, origin=None if local else module,
+                )  # fmt: skip
+
+
+class _Corpus:
+    """All Python of an upstream in one text: a search is one pass over memory."""
+
+    def __init__(self, trees: StoredTrees, upstream: str) -> None:
+        self.paths = [p for p in trees.files(upstream)
+                      if p.endswith(".py") and _SKIPPED.search(p) is None]  # fmt: skip
+        parts = [trees.read(upstream, p) for p in self.paths]
+        self.text = b"\0".join(parts)
+        self.ends = list(accumulate(len(part) + 1 for part in parts))
+
+    def files(self, text: str) -> list[str]:
+        """Return the files in which a text stands as a whole word."""
+        found: list[str] = []
+        word, at = text.encode(), 0
+        while (at := self.text.find(word, at)) >= 0:
+            end = at + len(word)
+            number = bisect_right(self.ends, at)
+            if not _WORD.match(self.text[end : end + 1]) and not _WORD.match(
+                self.text[at - 1 : at]
+            ):
+                found.append(self.paths[number])
+                at = self.ends[number]
+            else:
+                at = end
+        return found
+
+
+class _Index:
+    """The nodes of one module by the name or text that they are."""
+
+    def __init__(self, tree: ast.Module) -> None:
+        self.names: dict[str, list[ast.AST]] = {}
+        self.texts: dict[str, list[ast.AST]] = {}
+        self.classes: list[ast.ClassDef] = []
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+                self.names.setdefault(node.id, []).append(node)
+            elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+                self.names.setdefault(node.attr, []).append(node)
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                self.texts.setdefault(node.value, []).append(node)
+            elif isinstance(node, ast.ClassDef):
+                self.classes.append(node)
+
+
+def _imports(module: Module, name: str, origin: Module) -> bool:
+    """Whether a module has a name of another: by import, or as an attribute of that module."""
+    statements = module.statements.get(name, ())
+    if not statements:
+        return True
+    return any(
+        isinstance(part, ast.ImportFrom)
+        and f"{origin.dotted}.".startswith(f"{module.absolute(part.module, part.level)}.")
+        for part in statements
+    )
 
 
 def _asks(node: ast.ClassDef, text: str) -> Iterator[str]:

@@ -176,7 +176,7 @@ def _small(left: object, right: object) -> bool:
     )
 
 
-def compare(node: ast.cmpop, left: V, right: V) -> V:
+def compare(node: ast.cmpop, left: V, right: V) -> V:  # noqa: PLR0911
     """Return the result of one comparison, membership included."""
     arch = left.arch or right.arch
     if isinstance(node, ast.In | ast.NotIn):
@@ -252,9 +252,7 @@ def merged(first: V, second: V, *, arch: bool = False) -> V:
     return V(first.known, taint) if same else V(UNKNOWN, taint or arch)
 
 
-def joined(
-    first: Mapping[str, V], second: Mapping[str, V], *, arch: bool = False
-) -> dict[str, V]:
+def joined(first: Mapping[str, V], second: Mapping[str, V], *, arch: bool = False) -> dict[str, V]:
     """Return the names after one of two branches; one that only one of them binds is that."""
     return {
         name: merged(first[name], second[name], arch=arch)

@@ -91,7 +91,7 @@ def _base_fails(answer: Answer, problem: Problem, log: Sequence[Run], title: _Ti
     return [
         f"not a patch: {named(problem.bottom, problem)} fails the same way",
         f"  {_detail(problem.bottom, log)}",
-        "Next: look at the environment with `patchwright check`; if some prefix of the series "
+        "Next: look at the environment: driver, packages, model; if some prefix of the series "
         "starts, name it with --good N",
     ]  # fmt: skip
 

@@ -21,11 +21,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from patchwright.audit.contradictions import Contradiction
-    from patchwright.audit.series import Finding, Judged, Report
+    from patchwright.audit.series import Judged, Report
+    from patchwright.audit.standing import Finding
     from patchwright.project import Project
     from patchwright.series import Selection
 
-_BAD = ("missing", "hollow", "poisoned")
+_BAD = ("missing", "hollow", "poisoned", "lost")
 
 
 class _Group(click.Group):
@@ -105,7 +106,7 @@ def _json(judged: Judged) -> dict[str, Any]:
                    "function": c.gate.function, "condition": c.gate.condition,
                    "opened": list(c.opened), "closed": list(c.closed)} for c in judged.changes],
         "findings": [{"kind": f.kind, "sentence": f.sentence, "where": f.where,
-                      "on_route": f.on_path, "chain": list(f.lines)} for f in judged.findings],
+                      "on_route": f.on_route, "chain": list(f.lines)} for f in judged.findings],
     }  # fmt: skip
 
 
@@ -169,8 +170,9 @@ def _audited(function: Any) -> Any:
     for option in (
         click.option("--arch", "arch", default="12.0a", show_default=True, metavar="ARCH"),
         click.option("--reference", default="10.0a", show_default=True, metavar="ARCH"),
-        click.option("--force", is_flag=True,
-                     help="Compile for the target also what refuses it."),  # fmt: skip
+        click.option(
+            "--force", is_flag=True, help="Compile for the target also what refuses it."
+        ),  # fmt: skip
     ):
         function = option(function)
     return function
@@ -252,8 +254,10 @@ def kernels(
             continue
         bad = bad or any(p.kind in ("hollow", "poisoned", "shared") for p in found.problems)
         if not as_json:
-            click.echo(f"{module}: {found.source}: {found.count[0]} and {found.count[1]} kernels, "
-                       f"code {found.ratio:.3f} of the reference's, lowest {found.lowest:.3f}")  # fmt: skip
+            click.echo(
+                f"{module}: {found.source}: {found.count[0]} and {found.count[1]} kernels, "
+                f"code {found.ratio:.3f} of the reference's, lowest {found.lowest:.3f}"
+            )
             for problem in found.problems:
                 click.echo(f"  {problem.kind}: {problem.sentence}")
                 for name in problem.kernels[:8]:
@@ -268,7 +272,7 @@ def kernels(
 
 @command.command(cls=SelectingCommand)
 @click.option("--arch-list", "lists", multiple=True, metavar="LIST",
-              help='Architectures as flashinfer is given them ("10.0a 12.0a"); may be repeated.')  # fmt: skip
+              help='Architectures as flashinfer is given them ("10.0a 12.0a").')  # fmt: skip
 @click.option("--html", "page", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
               help="Write the matrix to FILE as one HTML page.")  # fmt: skip
 @json_option

@@ -96,10 +96,15 @@ def _print(failure: Failure, found: Blame) -> None:
             click.echo(f"  {place.upstream}: {place.path}:{place.line} {place.function}")
     if found.module:
         click.echo(f"module: {found.module}")
-    for number, change in found.opened:
+    for number in dict.fromkeys(n for n, _ in found.opened):
+        own = [c for n, c in found.opened if n == number]
+        # The condition itself says more than the function or name that holds it.
+        change = min(own, key=lambda c: (c.gate.kind == "definition", not c.gate.function,
+                                         c.before is None))  # fmt: skip
         gate = change.gate
+        more = f" and {len(own) - 1} more" if len(own) > 1 else ""
         click.echo(f"opened by: {number:04d}, {gate.place} {gate.function}: {gate.condition} "
-                   f"(newly lets {', '.join(change.opened)} through)")  # fmt: skip
+                   f"(newly lets {', '.join(change.opened)} through){more}")  # fmt: skip
     if not found.opened:
         click.echo("opened by: no selected patch opens a gate in a file of this route")
     for need in found.needs:

@@ -117,11 +117,11 @@ def _heading() -> str:
 
 def _print(gates: Sequence[Gate], found: Inventory) -> None:
     out = console()
-    place = ""
+    place = ("", "")
     out.print(f"{'':11} {_heading()}")
     for gate in gates:
         if (gate.upstream, gate.path) != place:
-            place = (gate.upstream, gate.path)  # type: ignore[assignment]
+            place = (gate.upstream, gate.path)
             out.print(f"\n{gate.upstream}: {gate.path}")
         mark = "~" if gate.assumed else " "
         out.print(f"{gate.line:>5} {gate.kind:<11}{mark}{row(gate)} {gate.function or '<module>'}: "

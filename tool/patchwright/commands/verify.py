@@ -38,7 +38,7 @@ _BAD = ("failed", "vacuous", "error")
 @click.option("--require", "required", multiple=True, type=click.Choice(TIERS),
               help="Exit with 1 if this tier is blocked; may be repeated.")  # fmt: skip
 @click.option("-j", "--jobs", type=click.IntRange(min=1), metavar="J",
-              help="Runs at the same time. Default: one per core at the static tier, else 1.")  # fmt: skip
+              help="Runs at a time. Default: one per core at the static tier, else 1.")  # fmt: skip
 @click.option("--junit", "junit", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
               help="Write the results to FILE as JUnit XML, too.")  # fmt: skip
 @json_option

@@ -130,9 +130,7 @@ class Namespace:
             self._tests[id(statement)] = bool(eval(code, self.globals))  # noqa: S307
         return self._tests[id(statement)]
 
-    def compiled(
-        self, key: tuple[object, ...], what: list[ast.stmt] | ast.Expression
-    ) -> CodeType:
+    def compiled(self, key: tuple[object, ...], what: list[ast.stmt] | ast.Expression) -> CodeType:
         """Return code for statements or an expression, compiled once per module.
 
         ``key`` has the identity of a syntax node that the module keeps.

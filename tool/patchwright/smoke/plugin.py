@@ -71,7 +71,7 @@ def jit_spec(tree: Trees) -> Callable[..., jit.JitSpec]:
     """``jit.jit_spec(generator, arch=..., trees=tree)``; asked twice, answered once."""
     known: dict[str, jit.JitSpec | UpstreamRefused] = {}
 
-    def ask(trees: Trees, generator: str, **how: Any) -> jit.JitSpec:
+    def ask(trees: Trees, /, generator: str, **how: Any) -> jit.JitSpec:
         key = repr((id(trees), generator, sorted(how.items())))
         if key not in known:
             try:

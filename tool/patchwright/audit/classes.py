@@ -1,0 +1,122 @@
+"""Classes of the upstreams for one capability: members, what methods assign, enumerations."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+from patchwright.audit.evaluate import Evaluator
+from patchwright.audit.lookup import Frame
+from patchwright.audit.values import (
+    NOTHING_KNOWN,
+    Bound,
+    ClassOf,
+    EnumMember,
+    Function,
+    Instance,
+    V,
+    merged,
+)
+from patchwright.smoke.bindings import Module
+
+SELF = "self."
+DEPTH = 8
+_ENUMS = {"Enum", "IntEnum", "StrEnum"}
+
+
+class Classes(Evaluator):
+    """Members of classes and objects; how deep evaluation is nested stands in ``_depth``."""
+
+    _depth: int
+    _attributes: dict[int, dict[str, V]]
+
+    def member(self, of: ClassOf, name: str, owner: V | None) -> V:  # noqa: PLR0911
+        """Return an attribute of a class (``owner`` None) or of one of its objects."""
+        self.touch(of.module)
+        if owner is None and self._is_enum(of):
+            values = self._enum_values(of)
+            if name in values:
+                return V(EnumMember(of, name, values[name]))
+        for node in of.node.body:
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == name:
+                return self._as_method(of, node, owner)
+        if owner is not None and isinstance(owner.known, Instance):
+            attributes = self.attributes(of)
+            if name in attributes:
+                return attributes[name]
+        for node in of.node.body:
+            if isinstance(node, ast.Assign | ast.AnnAssign) and name in self.names.of(node):
+                if node.value is None:
+                    return NOTHING_KNOWN
+                return self.evaluate(node.value, Frame(of.module))
+        for base in of.node.bases:
+            found = self.evaluate(base, Frame(of.module)).known
+            if isinstance(found, ClassOf) and found != of:
+                value = self.member(found, name, owner)
+                if value.is_known or value.arch:
+                    return value
+        return NOTHING_KNOWN
+
+    def _as_method(
+        self, of: ClassOf, node: ast.FunctionDef | ast.AsyncFunctionDef, owner: V | None
+    ) -> V:
+        function = Function(of.module, node, None, of)
+        decorators = {ast.unparse(part) for part in node.decorator_list}
+        if "property" in decorators or "cached_property" in decorators:
+            return self.interpreted(function, [owner or NOTHING_KNOWN], {})
+        if "staticmethod" in decorators or (owner is None and "classmethod" not in decorators):
+            return V(function)
+        first = V(of) if "classmethod" in decorators else owner
+        return V(Bound(function, (first or NOTHING_KNOWN,)))
+
+    def attributes(self, of: ClassOf) -> dict[str, V]:
+        """Return what the methods of a class assign to ``self`` and the GPU decides."""
+        if id(of.node) in self._attributes:
+            return self._attributes[id(of.node)]
+        found: dict[str, V] = {}
+        self._attributes[id(of.node)] = found
+        if self._depth >= DEPTH:
+            return found
+        for node in of.node.body:
+            if not isinstance(node, ast.FunctionDef) or not self.interesting(of, node):
+                continue
+            frame = self.frame_of(Function(of.module, node, None, of), [V(Instance(of))], {})
+            self._depth += 1
+            try:
+                with self.inside(of.module):
+                    self.run(node.body, frame)
+            finally:
+                self._depth -= 1
+            for key, value in frame.locals.items():
+                if key.startswith(SELF) and value.arch:
+                    name = key.removeprefix(SELF)
+                    found[name] = merged(found[name], value) if name in found else value
+        return found
+
+    def interesting(self, of: ClassOf, node: ast.FunctionDef) -> bool:
+        """Return whether a method may assign what the GPU decides."""
+        return self.mentions(of.module, node.lineno, node.end_lineno or node.lineno)
+
+    def _is_enum(self, of: ClassOf) -> bool:
+        return any(ast.unparse(base).rpartition(".")[2] in _ENUMS for base in of.node.bases)
+
+    def _enum_values(self, of: ClassOf) -> dict[str, Any]:
+        return {
+            target.id: node.value.value
+            for node in of.node.body
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
+            for target in node.targets
+            if isinstance(target, ast.Name)
+        }
+
+    def interpreted(self, function: Function, args: list[V], kwargs: dict[str, V]) -> V:
+        """Return what a function returns; given by the interpreter."""
+        raise NotImplementedError
+
+    def frame_of(self, function: Function, args: list[V], kwargs: dict[str, V]) -> Frame:
+        """Return the frame of a call; given by the interpreter."""
+        raise NotImplementedError
+
+    def mentions(self, module: Module, first: int, last: int) -> bool:
+        """Return whether lines of a module may ask for an architecture."""
+        raise NotImplementedError
