@@ -56,6 +56,9 @@ def environment(folder: Path) -> Path:
     """Return a virtual environment that has REQUIREMENTS, made in ``folder`` where need be."""
     if READY:
         return Path(READY)
+    made = folder / "made"
+    if made.exists():
+        return folder / "venv"
     python = folder / "venv" / "bin" / "python"
     install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     for command in (
@@ -66,6 +69,7 @@ def environment(folder: Path) -> Path:
             command, capture_output=True, text=True, timeout=INSTALL_SECONDS, check=False
         )
         assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}{done.stderr}"
+    made.touch()
     return folder / "venv"
 
 

@@ -68,7 +68,8 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Series:
     with (root / "pyproject.toml").open("a", encoding="utf-8") as stream:
         stream.write(section())
     write_model(root / "model")
-    return Series(TinyProject(root), folder / "cache", environment(folder))
+    ready = environment(tmp_path_factory.getbasetemp() / "sglang-cpu")
+    return Series(TinyProject(root), folder / "cache", ready)
 
 
 @pytest.fixture

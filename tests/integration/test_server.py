@@ -61,7 +61,7 @@ class Applied:
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An interpreter that has what sglang imports on the CPU."""
-    return environment(tmp_path_factory.mktemp("cpu")) / "bin" / "python"
+    return environment(tmp_path_factory.getbasetemp() / "sglang-cpu") / "bin" / "python"
 
 
 @pytest.fixture(scope="module")

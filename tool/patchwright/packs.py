@@ -16,9 +16,18 @@ _NAMES = _FANOUT + 4 * 256
 _WIDTH = 20
 
 
-def missing(store: Path, oids: Iterable[str]) -> set[str]:
-    """Return those of ``oids`` that the git directory ``store`` does not hold."""
+def missing(store: Path, oids: Iterable[str], seen: dict[Path, bytes] | None = None) -> set[str]:
+    """Return those of ``oids`` that the git directory ``store`` does not hold.
+
+    ``seen`` keeps the indexes that were read for the next question of a caller who holds
+    the store: no pack goes away meanwhile.
+    """
+    seen = seen if seen is not None else {}
     left = {bytes.fromhex(oid) for oid in oids}
+    for data in seen.values():
+        left -= _named(data, left)
+    if not left:
+        return set()
     objects = store / "objects"
     try:
         indexes = sorted(
@@ -29,7 +38,9 @@ def missing(store: Path, oids: Iterable[str]) -> set[str]:
     for path in indexes:
         if not left:
             break
-        left -= _found(path, left)
+        if path not in seen:
+            seen[path] = _read(path)
+            left -= _named(seen[path], left)
     return {oid.hex() for oid in left} - _loose(objects, {oid.hex()[:2] for oid in left})
 
 
@@ -42,15 +53,18 @@ def _loose(objects: Path, folders: Iterable[str]) -> set[str]:
     return found
 
 
-def _found(path: Path, oids: Iterable[bytes]) -> set[bytes]:
-    """Return those of ``oids`` that a pack's index names (gitformat-pack, version 2)."""
+def _read(path: Path) -> bytes:
+    """Return the index of a pack (gitformat-pack, version 2), empty where it is of no use."""
     try:
-        if not path.with_suffix(".pack").is_file():
-            return set()
-        data = path.read_bytes()
+        data = path.read_bytes() if path.with_suffix(".pack").is_file() else b""
     except OSError:
-        return set()
-    if not data.startswith(_MAGIC):
+        return b""
+    return data if data.startswith(_MAGIC) else b""
+
+
+def _named(data: bytes, oids: Iterable[bytes]) -> set[bytes]:
+    """Return those of ``oids`` that an index names."""
+    if not data:
         return set()
     found = set()
     for oid in oids:

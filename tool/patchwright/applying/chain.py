@@ -71,6 +71,7 @@ class Chain:
         # What is found in the store stays there while this chain is in use.
         hold_folder(self._store_path, self)
         self._cache = AppliedCache(project.cache_dir / "applied.sqlite")
+        self._indexes: dict[Path, bytes] = {}  # of the store's packs, as far as they were read
         self._base: State | None = None
         self._new: dict[str, str] = {}  # rows that wait for the next commit
 
@@ -143,7 +144,7 @@ class Chain:
             if verdict.tree is not None:
                 trees[name] = verdict.tree
                 keys[verdict.tree] = row
-        lost = missing(self._store_path, keys)
+        lost = missing(self._store_path, keys, self._indexes)
         for tree in lost:
             self._cache.forget(keys[tree])
         return None if lost else verdicts
@@ -248,7 +249,7 @@ class Chain:
         known = self._cache.get(row)
         # The import's own record is asked through the object database, which takes
         # longer to load than all the rest of a run that finds everything known.
-        if known is not None and not missing(self._store_path, {known}):
+        if known is not None and not missing(self._store_path, {known}, self._indexes):
             return known
         tree = self.project.pristine(name).tree
         self._new[row] = tree

@@ -140,6 +140,7 @@ class Evaluator(Lookup):
 
     def _comparison(self, node: ast.Compare, frame: Frame) -> V:
         operands = [node.left, *node.comparators]
+        self.assumed.discard(id(node))
         values = [self.evaluate(part, frame) for part in operands]
         values = self._with_assumptions(node, operands, values)
         parts = [

@@ -10,8 +10,17 @@ from patchwright.audit import effects
 from patchwright.audit.evaluate import ARCHITECTURE_NAME, HAS_SM, PREDICATE_NAME
 from patchwright.audit.externals import READS
 from patchwright.audit.lookup import Frame
-from patchwright.audit.scanner import Scanner
-from patchwright.audit.values import UNKNOWN, Bound, Function, Properties, V, both, negated
+from patchwright.audit.scanner import Scanner, is_static
+from patchwright.audit.values import (
+    UNKNOWN,
+    Bound,
+    Function,
+    Instance,
+    Properties,
+    V,
+    both,
+    negated,
+)
 
 _FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
 _FIXED_FLAGS = re.compile(r"^sm_?(\d{2,3})([af]?)_nvcc_flags$")
@@ -110,7 +119,8 @@ class GateScanner(Scanner):
         if self._only is not None and name not in self._only:
             return
         made = Function(frame.module, node, frame if frame.is_function else None, frame.owner)
-        value = self.interpreted(made, [], {})
+        own = frame.owner if not is_static(node) else None
+        value = self.interpreted(made, [V(Instance(own))] if own is not None else [], {})
         if not value.arch:
             return
         if isinstance(value.known, bool | str) or (not value.is_known and _is_bool(node)):
@@ -131,7 +141,9 @@ class GateScanner(Scanner):
                     self.kind(node, statement, frame), node, value,
                     effect=_effect_of_test(statement),
                 )  # fmt: skip
-            self.parts(node, statement, frame, inside=value.arch)
+            # What another platform decides alone is that platform's, with all that is in it.
+            if value.arch or not (isinstance(node, ast.BoolOp) and value.is_known):
+                self.parts(node, statement, frame, inside=value.arch)
             return
         if isinstance(statement, ast.Assign) and not frame.is_function and frame.owner is None:
             self._constant(statement, frame)
@@ -170,6 +182,8 @@ class GateScanner(Scanner):
                         kind = self.kind(node, statement, frame)
                         self.record(kind, node, value, effect=_use(node, statement))
                         inside = True
+                    elif isinstance(node, ast.BoolOp) and value.is_known:
+                        return
             case ast.Call():
                 inside = self._call(node, statement, frame, inside)
             case ast.Subscript(value=owner, slice=index):

@@ -32,7 +32,7 @@ from patchwright.smoke.bindings import Module, in_scope
 
 # Longer functions are interpreted only where they mention an architecture.
 _SHORT = 12
-_STEPS = 40_000
+_STEPS = 1_500
 _TRANSPARENT = ("functools.lru_cache", "functools.cache", "functools.wraps", "torch.compile",
                 "builtins.staticmethod", "torch.no_grad", "builtins.property")  # fmt: skip
 _BUILTINS: dict[str, Any] = {

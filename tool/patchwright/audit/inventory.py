@@ -33,6 +33,7 @@ from patchwright.smoke.outcomes import SmokeError
 _WORDS = re.compile(
     rb"(?i)sm_?\d{2,3}|capabilit|blackwell|hopper|\barchs?\b|_arch\b|arch_|_arch_|CUDA_ARCH|device_sm"
     rb"|nvcc_flags|gencode|compute_\d|support_pdl|major_versions|get_device_properties|sm_version"
+    rb"|[\"'](?:80|86|89|90|100|103|110|120|121)[af]?[\"']"
 )
 _SKIPPED = re.compile(r"(?:^|/)(?:tests?|test_\w+|3rdparty|benchmarks?|docs?)(?:/|\.py$)")
 _ROUNDS = 3

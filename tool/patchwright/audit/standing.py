@@ -49,9 +49,12 @@ def behind_module(
             for one in sources.lost(file, REFERENCE, target)
         }
         findings = [Finding("module", f"{name} builds for {', '.join(capabilities)}", module)]
+        exports = sources.exports(own)
         groups: dict[tuple[str, str, bool | None], list[Lost]] = {}
         for one, source in lost.values():
-            on_route = None if asked is None else _comes_to(sources, one, source, asked)
+            # Without exports it is not known by which name a kernel is asked for.
+            known = asked is not None and bool(exports)
+            on_route = _comes_to(sources, one, source, asked or frozenset()) if known else None
             kernel = one.function if one.loss == "kernel" else ""
             groups.setdefault((one.loss, kernel, on_route), []).append(one)
     except SmokeError as error:

@@ -167,14 +167,12 @@ def _print_findings(out: Any, findings: Sequence[Finding]) -> None:
 
 
 def _audited(function: Any) -> Any:
-    for option in (
-        click.option("--arch", "arch", default="12.0a", show_default=True, metavar="ARCH"),
-        click.option("--reference", default="10.0a", show_default=True, metavar="ARCH"),
-        click.option(
-            "--force", is_flag=True, help="Compile for the target also what refuses it."
-        ),  # fmt: skip
-    ):
-        function = option(function)
+    """Add the options of what compares two architectures."""
+    function = click.option(
+        "--force", is_flag=True, help="Compile for the target also what refuses it."
+    )(function)
+    for name, default in (("--reference", "10.0a"), ("--arch", "12.0a")):
+        function = click.option(name, default=default, show_default=True, metavar="ARCH")(function)
     return function
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -152,9 +152,12 @@ def _print(
     project: Project, answers: Sequence[Answer], tiers: Sequence[str], selection: Selection,
     stale: Sequence[str],
 ) -> None:  # fmt: skip
+    from patchwright.audit.verdicts import recall
+
     # Only the table goes through rich, which would fold long lines.
     if answers:
-        console().print(_table(project, answers, tiers))
+        audited = recall(project, selection)
+        console().print(_table(project, answers, tiers, audited))
     else:
         click.echo("no patches")
     for line in stale:
@@ -172,7 +175,10 @@ def _print(
     click.echo(f"{passed} passed, {bad} not; {made} runs made, what else was needed is on record")
 
 
-def _table(project: Project, answers: Sequence[Answer], tiers: Sequence[str]) -> Any:
+def _table(
+    project: Project, answers: Sequence[Answer], tiers: Sequence[str],
+    audited: Mapping[int, tuple[str, str]],
+) -> Any:  # fmt: skip
     from rich import box
     from rich.table import Table
 
@@ -183,11 +189,15 @@ def _table(project: Project, answers: Sequence[Answer], tiers: Sequence[str]) ->
     table.add_column("", overflow="ellipsis", no_wrap=True, max_width=52)
     for tier in tiers:
         table.add_column(tier)
+    if audited:
+        table.add_column("audit")
     table.add_column("seconds", justify="right")
     for number in dict.fromkeys(a.question.number for a in answers):
         own = [a for a in answers if a.question.number == number]
         cells = [_cell([a for a in own if a.question.tier == tier]) for tier in tiers]
         patch = project.series.get(number)
+        if audited:
+            cells.append(audited[number][0] if number in audited else "-")
         seconds = sum(a.seconds for a in own)
         table.add_row(
             f"{number:04d}", f"{patch.upstream}: {printable(patch.title)}", *cells, f"{seconds:.1f}"

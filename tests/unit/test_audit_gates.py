@@ -1,0 +1,340 @@
+"""The gates of a file: which shapes are found, and what each is for every capability."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from audits import stored
+from patchwright.audit.gates import CAPABILITIES, Change, Gate, changes
+from patchwright.audit.inventory import inventory
+
+UTILS = """
+    import torch
+    from functools import lru_cache, partial
+
+    @lru_cache(maxsize=1)
+    def is_cuda():
+        return torch.cuda.is_available() and torch.version.cuda
+
+    def is_hip():
+        return torch.version.hip is not None
+
+    def _check(majors, cuda):
+        if not is_cuda():
+            return False
+        return (
+            torch.cuda.get_device_capability()[0] in majors
+            and tuple(map(int, torch.version.cuda.split(".")[:2])) >= cuda
+        )
+
+    is_blackwell = is_blackwell_supported = lru_cache(1)(
+        partial(_check, majors=[10, 11, 12], cuda=(12, 8))
+    )
+    is_sm90_supported = lru_cache(1)(partial(_check, majors=[9], cuda=(12, 3)))
+
+    def get_device_sm():
+        if torch.cuda.is_available():
+            major, minor = torch.cuda.get_device_capability()
+            return major * 10 + minor
+        return 0
+
+    def is_sm120a_supported(device):
+        major, minor = torch.cuda.get_device_capability(device)
+        return major == 12 and minor == 0
+"""
+WORDS = {True: "T", False: "F", None: "?"}
+
+
+def gates_of(tmp_path: Path, text: str, **files: str) -> list[Gate]:
+    named = {f"python/serve/{name}.py": body for name, body in files.items()}
+    trees = stored(
+        tmp_path,
+        {"serve": {"python/serve/utils.py": UTILS, "python/serve/a.py": text, **named}},
+    )
+    found = inventory(trees, ["serve"])
+    assert found.unread == []
+    return [gate for gate in found.gates if gate.path == "python/serve/a.py"]
+
+
+def row(gate: Gate) -> str:
+    assert tuple(gate.values) == CAPABILITIES
+    return "".join(WORDS[value] for value in gate.values.values())
+
+
+def only(gates: list[Gate], kind: str) -> Gate:
+    (found,) = [gate for gate in gates if gate.kind == kind]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "values"),
+    [
+        pytest.param(
+            """
+            from serve.utils import is_blackwell
+            def f(x):
+                if is_blackwell() and x:
+                    return g()
+            """,
+            "predicate", "FFF?????", id="one name of a chained assignment",
+        ),
+        pytest.param(
+            """
+            from serve import utils
+            _device_sm = utils.get_device_sm()
+            def f():
+                if 90 <= _device_sm < 120:
+                    return g()
+            """,
+            "comparison", "FFTTTTFF", id="a chained comparison of a module-level name",
+        ),
+        pytest.param(
+            """
+            import torch
+            def f(device):
+                if torch.cuda.get_device_capability(device)[0] not in [9, 10, 12]:
+                    raise RuntimeError("XQA is not there")
+            """,
+            "comparison", "TTFFFTFF", id="a subscript that is not in a list",
+        ),
+        pytest.param(
+            """
+            import torch
+            class A:
+                def __init__(self, device):
+                    self.device_sm_major = torch.cuda.get_device_capability()[0]
+                def f(self):
+                    if self.device_sm_major >= 10:
+                        return g()
+            """,
+            "comparison", "FFFTTTTT", id="an attribute that another method sets",
+        ),
+        pytest.param(
+            """
+            def module(backend):
+                if backend in ("120", "121"):
+                    return g()
+            """,
+            "parameter", "FFFFFFTT", id="an argument that holds an architecture as text",
+        ),
+        pytest.param(
+            """
+            import torch
+            def _match(device, versions):
+                major, minor = torch.cuda.get_device_capability(device)
+                return f"{major}{minor}" in versions
+            def f(device):
+                if _match(device, ["120"]):
+                    raise ValueError("121 is forgotten")
+            """,
+            "predicate", "FFFFFFTF", id="the capability as text in a list that is handed over",
+        ),
+        pytest.param(
+            """
+            import torch
+            SIZES = {9: 1, 10: 2}
+            def f():
+                return SIZES[torch.cuda.get_device_capability()[0]]
+            """,
+            "table", "FFTTTFFF", id="a dictionary keyed by the major version",
+        ),
+        pytest.param(
+            """
+            import torch
+            def f():
+                major = torch.cuda.get_device_capability()[0]
+                if major == 8:
+                    return 1
+                elif major == 9:
+                    return 2
+                else:
+                    raise ValueError("Unsupported")
+            """,
+            "otherwise", "FFFTTTTT", id="the else that raises",
+        ),
+        pytest.param(
+            """
+            from serve.utils import is_sm120a_supported
+            if is_sm120a_supported(0):
+                from flash import quantize
+            """,
+            "import", "FFFFFFTF", id="an import that the architecture decides",
+        ),
+        pytest.param(
+            """
+            def gen():
+                return context.flags(
+                    supported_major_versions=[
+                        12,
+                    ]
+                )
+            """,
+            "jit-list", "FFFFFFTT", id="a list over several lines",
+        ),
+        pytest.param(
+            """
+            @supported_compute_capability([100, 103])
+            def check(a):
+                return True
+            """,
+            "decorator", "FFFTTFFF", id="a capability decorator",
+        ),
+        pytest.param(
+            """
+            def gen(use_sm_100f):
+                return spec(
+                    flags=["-DGDC=1"] + sm100f_nvcc_flags if use_sm_100f else sm100a_nvcc_flags
+                )
+            """,
+            "parameter", "", id="a flag that one branch loses",
+        ),
+        pytest.param(
+            """
+            def build(specs, has_sm100):
+                if has_sm100:
+                    specs.append(gen_a())
+            """,
+            "aot", "FFFTFFFF", id="a condition of the ahead-of-time build",
+        ),
+    ],
+)  # fmt: skip
+def test_the_shapes_that_count(tmp_path: Path, text: str, kind: str, values: str) -> None:
+    gates = gates_of(tmp_path, text)
+    if not values:
+        flags = [g for g in gates if "loses" in g.effect]
+        assert [g.effect.partition(",")[0] for g in flags] == ["then also -DGDC=1"]
+        return
+    assert row(only(gates, kind)) == values
+
+
+def test_a_name_derived_in_another_module_is_followed(tmp_path: Path) -> None:
+    config = """
+        from serve.utils import get_device_sm, is_blackwell
+        def _enabled():
+            if get_device_sm() < 90:
+                return False
+            try:
+                import vendor
+            except ImportError:
+                return False
+            return True
+        ENABLE_VENDOR = _enabled()
+        VENDOR_BLACKWELL = ENABLE_VENDOR and is_blackwell()
+    """
+    text = """
+        from serve.config import VENDOR_BLACKWELL
+        def f():
+            if VENDOR_BLACKWELL:
+                return g()
+    """
+    assert row(only(gates_of(tmp_path, text, config=config), "alias")) == "FFF?????"
+
+
+def test_another_platforms_look_alikes_do_not_count(tmp_path: Path) -> None:
+    text = """
+        import torch
+        from serve.utils import is_hip
+        _is_hip = is_hip()
+        def f():
+            if _is_hip and torch.cuda.get_device_capability() >= (9, 4):
+                return g()
+            if _is_hip:
+                if torch.cuda.get_device_capability()[0] == 9:
+                    return h()
+    """
+    assert [g for g in gates_of(tmp_path, text) if g.kind != "read"] == []
+
+
+def test_what_is_around_a_condition_is_taken_in(tmp_path: Path) -> None:
+    text = """
+        import torch
+        def f():
+            major = torch.cuda.get_device_capability()[0]
+            if major < 9:
+                raise ValueError("old")
+            if major < 11:
+                return g()
+            if major >= 10:
+                return h()
+    """
+    last = next(g for g in gates_of(tmp_path, text) if g.condition == "major >= 10")
+    assert "".join(WORDS[v] for v in last.values.values()) == "FFFTTTTT"
+    assert "".join(WORDS[v] for v in last.reached.values()) == "FFFFFTTT"
+
+
+def test_effects_are_told(tmp_path: Path) -> None:
+    text = """
+        from serve.utils import is_blackwell
+        class A:
+            def f(self):
+                if is_blackwell():
+                    self.backend = "fast"
+                else:
+                    raise ValueError(f"needs {self}")
+    """
+    effect = only(gates_of(tmp_path, text), "predicate").effect
+    assert effect == "then sets self.backend = 'fast'; else raises ValueError: needs {...}"
+
+
+def test_a_file_that_does_not_parse_is_told_and_ends_nothing(tmp_path: Path) -> None:
+    files = {
+        "python/serve/utils.py": UTILS,
+        "python/serve/broken.py": "if is_blackwell(:\n",
+    }
+    found = inventory(stored(tmp_path, {"serve": files}), ["serve"])
+    ((upstream, path, why),) = found.unread
+    assert (upstream, path) == ("serve", "python/serve/broken.py")
+    assert "not valid Python" in why
+    assert any(g.kind == "definition" for g in found.gates)
+
+
+def test_the_record_is_used_until_something_it_depends_on_changes(tmp_path: Path) -> None:
+    text = """
+        from serve.utils import is_blackwell
+        def f():
+            if is_blackwell():
+                return g()
+    """
+    files = {"python/serve/utils.py": UTILS, "python/serve/a.py": text}
+    cache = tmp_path / "cache"
+    first = inventory(stored(tmp_path, {"serve": files}), ["serve"], cache)
+    again = inventory(stored(tmp_path, {"serve": files}), ["serve"], cache)
+    assert (first.scanned > 0, again.scanned) == (True, 0)
+    assert again.gates == first.gates
+    files["python/serve/utils.py"] = UTILS.replace("[10, 11, 12]", "[10]")
+    (changed,) = [
+        g
+        for g in inventory(stored(tmp_path, {"serve": files}), ["serve"], cache).gates
+        if g.path == "python/serve/a.py"
+    ]
+    assert row(changed) == "FFFTTFFF"
+
+
+def _gate(condition: str, values: str, effect: str = "then returns") -> Gate:
+    letters = {"T": True, "F": False, "?": None}
+    table = {c: letters[v] for c, v in zip(CAPABILITIES, values, strict=True)}
+    return Gate("predicate", "serve", "a.py", 1, 1, "f", condition, table, table, effect)
+
+
+def test_a_rewritten_condition_is_paired_with_its_old_self() -> None:
+    old = _gate("is_sm90() or is_sm100()", "FFTTTFFF")
+    new = _gate("is_sm90() or is_sm100() or is_sm120()", "FFTTTFTT")
+    (change,) = changes([old], [new])
+    assert (change.word, change.opened, change.closed) == ("opens", ("12.0", "12.1"), ())
+    (back,) = changes([new], [old])
+    assert (back.word, back.closed) == ("closes", ("12.0", "12.1"))
+
+
+def test_a_condition_to_refuse_by_opens_where_it_becomes_false() -> None:
+    old = _gate("not is_blackwell()", "TTTFFFFF", "then raises ValueError: needs Blackwell")
+    new = _gate("not is_sm100()", "TTTFFTTT", "then raises ValueError: needs SM100")
+    assert Change(old, new).closed == ("11.0", "12.0", "12.1")
+    assert Change(new, old).opened == ("11.0", "12.0", "12.1")
+
+
+def test_an_unchanged_gate_is_no_change_when_lines_move() -> None:
+    old = _gate("is_sm90()", "FFTFFFFF")
+    moved = Gate(**{**old.to_json(), "line": 40, "end_line": 40})
+    assert changes([old], [moved]) == []
