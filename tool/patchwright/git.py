@@ -173,5 +173,5 @@ class Git:
 
 def _if_unwritable(stderr: bytes) -> str:
     if b"Read-only file system" in stderr or b"Permission denied" in stderr:
-        return "make the folder writable or set PATCHWRIGHT_CACHE to another one"
+        return "make room, make the folder writable, or set PATCHWRIGHT_CACHE to another one"
     return ""

@@ -178,7 +178,8 @@ def take(group: Machine, count: int, folder: Path) -> Lease | None:
             except OSError as error:
                 raise PatchwrightError(
                     f"the cache cannot be written: {error.strerror}", where=str(folder),
-                    next_step="make the folder writable or set PATCHWRIGHT_CACHE to another one",
+                    next_step="make room, make the folder writable, or set "
+                    "PATCHWRIGHT_CACHE to another one",
                 ) from error  # fmt: skip
             stack.callback(lock.release)
             found.append(device)

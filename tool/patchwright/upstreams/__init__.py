@@ -253,7 +253,8 @@ def _cache_errors(cache_dir: Path) -> Iterator[None]:
         raise PatchwrightError(
             f"the cache cannot be written: {error.strerror}",
             where=str(error.filename or cache_dir),
-            next_step="make the folder writable or set PATCHWRIGHT_CACHE to another one",
+            next_step="make room, make the folder writable, or set "
+            "PATCHWRIGHT_CACHE to another one",
         ) from error
 
 
