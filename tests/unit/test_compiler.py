@@ -139,8 +139,10 @@ def test_headers_of_library_wheels_beside_another_toolkit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "site/nvidia/cu13/include").mkdir(parents=True)
-    monkeypatch.delitem(sys.modules, "nvidia")
-    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    # The environment of the tests may hold the compiler's wheels as well.
+    without = [entry for entry in sys.path if not (Path(entry) / "nvidia").is_dir()]
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "site"), *without])
+    monkeypatch.delitem(sys.modules, "nvidia", raising=False)
     toolkit(tmp_path / "usr-local-cuda", "13.0")
     found = find_compiler()
     assert wheel_includes(found) == (tmp_path / "site/nvidia/cu13/include",)
