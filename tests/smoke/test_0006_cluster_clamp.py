@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
 from patchwright.smoke.cexpressions import constants, functions
-from patchwright.smoke.compiler import run
-from patchwright.smoke.outcomes import Blocked, SmokeError
+from patchwright.smoke.outcomes import SmokeError
 
 GENERATOR = "flashinfer/jit/comm.py::gen_trtllm_comm_module"
 COMM = "include/flashinfer/comm/"
@@ -166,7 +163,7 @@ def definition(text: str, name: str) -> str:
     return f"{head[0]} {function.body}\n"
 
 
-def host_program(trees: Any) -> str:
+def launchers(trees: Any) -> str:
     """Return the four launchers of a tree, and all that decides, as a program for the host."""
     texts = {name: trees.text("flashinfer", COMM + name) for name in set(LAUNCHERS.values())}
     details = {
@@ -188,31 +185,13 @@ def host_program(trees: Any) -> str:
 
 
 @pytest.fixture(scope="session")
-def launches(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[Any, Launch]]:
+def launches(host_program: Any) -> Callable[..., dict[Any, Launch]]:
     """What upstream's own launchers launch, run on the host, by launcher, tokens and hidden."""
-    if shutil.which("g++") is None:
-        raise Blocked("needs the host compiler g++")
-    programs: dict[str, Path] = {}
-
-    def program(trees: Any) -> Path:
-        whole = host_program(trees)
-        if whole not in programs:
-            folder = tmp_path_factory.mktemp("launchers")
-            (folder / "launchers.cpp").write_text(whole)
-            done = run(
-                ["g++", "-std=c++17", "-w", "launchers.cpp", "-o", "launchers"],
-                deadline=120, cwd=folder,
-            )  # fmt: skip
-            if done.returncode:
-                error = next(line for line in done.stderr.splitlines() if "error:" in line)
-                raise SmokeError(f"the launchers do not compile for the host: {error}")
-            programs[whole] = folder / "launchers"
-        return programs[whole]
 
     def table(trees: Any, largest: int, *, sm: int = 120, sms: int = 188) -> dict[Any, Launch]:
         cases = [(kind, t, h) for kind, sizes in HIDDEN.items() for h in sizes for t in TOKENS]
         asked = "".join(f"{LETTER[kind]} {tokens} {hidden}\n" for kind, tokens, hidden in cases)
-        done = run([program(trees), str(sm), str(sms), str(largest)], deadline=60, data=asked)
+        done = host_program(launchers(trees)).run(sm, sms, largest, data=asked)
         lines = done.stdout.splitlines()
         assert len(lines) == len(cases), done.stderr
         return {

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
 from patchwright.smoke.cexpressions import functions
-from patchwright.smoke.compiler import run
-from patchwright.smoke.outcomes import Blocked, SmokeError
 
 KERNELS = "csrc/nv_internal/tensorrt_llm/kernels/cutlass_kernels/"
 DISPATCH = f"{KERNELS}moe_gemm/moe_gemm_template_dispatch.h"
@@ -141,7 +137,7 @@ class Tactic(NamedTuple):
     needs: int
 
 
-def host_program(trees: Any) -> str:
+def listing(trees: Any) -> str:
     """Return upstream's own listing of the tactics as a program for the host."""
     configs, heuristic, dispatch = (
         trees.text("flashinfer", path) for path in (CONFIGS, HEURISTIC, DISPATCH)
@@ -167,29 +163,11 @@ def host_program(trees: Any) -> str:
 
 
 @pytest.fixture(scope="session")
-def tactics(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., list[Tactic]]:
+def tactics(host_program: Any) -> Callable[..., list[Tactic]]:
     """What upstream offers to the autotuner for a pair of types on a device, in order."""
-    if shutil.which("g++") is None:
-        raise Blocked("needs the host compiler g++")
-    programs: dict[str, Path] = {}
-
-    def program(trees: Any) -> Path:
-        whole = host_program(trees)
-        if whole not in programs:
-            folder = tmp_path_factory.mktemp("tactics")
-            (folder / "tactics.cpp").write_text(whole)
-            done = run(
-                ["g++", "-std=c++17", "-w", "tactics.cpp", "-o", "tactics"],
-                deadline=120, cwd=folder,
-            )  # fmt: skip
-            if done.returncode:
-                error = next(line for line in done.stderr.splitlines() if "error:" in line)
-                raise SmokeError(f"the tactics do not compile for the host: {error}")
-            programs[whole] = folder / "tactics"
-        return programs[whole]
 
     def offered(trees: Any, sm: int, types: str) -> list[Tactic]:
-        done = run([program(trees), str(sm), str(SHARED_MEMORY[sm]), types], deadline=60)
+        done = host_program(listing(trees)).run(sm, SHARED_MEMORY[sm], types)
         assert done.returncode == 0, done.stderr
         lines = (line.split() for line in done.stdout.splitlines())
         return [Tactic(tile, int(stages), int(needs)) for tile, stages, needs in lines]

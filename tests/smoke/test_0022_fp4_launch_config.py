@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
 from patchwright.smoke.cexpressions import constants, functions
-from patchwright.smoke.compiler import run
-from patchwright.smoke.outcomes import Blocked, SmokeError
 
 HEADER = "include/flashinfer/comm/trtllm_allreduce_fusion.cuh"
 LAUNCHER = "allreduce_fusion_kernel_launcher"
@@ -112,41 +108,26 @@ OTHERS = (Device(89, 128), Device(90, 132), Device(100, 148), Device(103, 160))
 Cases = dict[tuple[int, int], Launch | str]
 
 
-@pytest.fixture(scope="session")
-def launches(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Cases]:
-    """Upstream's own launcher, compiled for the host: what it launches, by tokens and hidden."""
-    if shutil.which("g++") is None:
-        raise Blocked("needs the host compiler g++")
-    programs: dict[str, Path] = {}
+def launcher(trees: Any) -> str:
+    """Return upstream's launcher as a program for the host."""
+    text = trees.text("flashinfer", HEADER)
+    (function,) = functions(text, LAUNCHER)
+    head = re.findall(rf"\n(template <[^;{{}}]*?\bcudaError_t {LAUNCHER}\([^;{{}}]*?\)) \{{", text)
+    details = "".join(
+        f"constexpr int {name} = {value};" for name, value in constants(text).items()
+        if re.match("k[A-Z]", name)
+    )  # fmt: skip
+    return f"{AROUND}namespace details {{ {details} }}\n{head[0]} {function.body}{MAIN}"
 
-    def program(trees: Any) -> Path:
-        text = trees.text("flashinfer", HEADER)
-        (launcher,) = functions(text, LAUNCHER)
-        head = re.findall(
-            rf"\n(template <[^;{{}}]*?\bcudaError_t {LAUNCHER}\([^;{{}}]*?\)) \{{", text
-        )
-        details = "".join(
-            f"constexpr int {name} = {value};" for name, value in constants(text).items()
-            if re.match("k[A-Z]", name)
-        )  # fmt: skip
-        whole = f"{AROUND}namespace details {{ {details} }}\n{head[0]} {launcher.body}{MAIN}"
-        if whole not in programs:
-            folder = tmp_path_factory.mktemp("launcher")
-            (folder / "launcher.cpp").write_text(whole)
-            done = run(
-                ["g++", "-std=c++17", "-w", "launcher.cpp", "-o", "launcher"],
-                deadline=120, cwd=folder,
-            )  # fmt: skip
-            if done.returncode:
-                error = next(line for line in done.stderr.splitlines() if "error:" in line)
-                raise SmokeError(f"the launcher does not compile for the host: {error}")
-            programs[whole] = folder / "launcher"
-        return programs[whole]
+
+@pytest.fixture(scope="session")
+def launches(host_program: Any) -> Callable[..., Cases]:
+    """Upstream's own launcher, compiled for the host: what it launches, by tokens and hidden."""
 
     def table(trees: Any, device: Device, *, fp4: bool = True, oneshot: bool = True) -> Cases:
         cases = [(tokens, hidden) for tokens in TOKENS for hidden in HIDDEN]
         asked = "".join(f"{t} {h} {int(oneshot)} {int(fp4)}\n" for t, h in cases)
-        done = run([program(trees), *map(str, device)], deadline=60, data=asked)
+        done = host_program(launcher(trees)).run(*device, data=asked)
         lines = done.stdout.splitlines()
         assert len(lines) == len(cases), done.stderr
         return {

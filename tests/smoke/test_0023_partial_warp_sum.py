@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import re
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,7 @@ from typing import Any
 import pytest
 
 from patchwright.smoke.cexpressions import functions
-from patchwright.smoke.compiler import run
-from patchwright.smoke.outcomes import Blocked, SmokeError
+from patchwright.smoke.outcomes import Blocked
 
 HEADER = "include/flashinfer/comm/trtllm_allreduce_fusion.cuh"
 GENERATOR = "flashinfer/jit/comm.py::gen_trtllm_comm_module"
@@ -136,41 +134,28 @@ def wanted(size: int) -> float:
     return float(sum(1 + thread % 7 for thread in range(size)))
 
 
+def reduction(trees: Any) -> str:
+    """Return upstream's block sum as a program for the host."""
+    text = trees.text("flashinfer", HEADER)
+    (mask,) = re.findall(r"#define FINAL_MASK .*", text)
+    reductions = "".join(
+        f"template <typename T, int NUM> T {name}(T* val) {function.body}\n"
+        for name in ("warpReduceSumV2", "blockReduceSumV2")
+        for function in functions(text, name)
+    )
+    return f"{AROUND}{mask}\n{reductions}{MAIN}"
+
+
 @pytest.fixture(scope="session")
-def block_sum(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., tuple[float, int]]:
+def block_sum(host_program: Any) -> Callable[..., tuple[float, int]]:
     """Upstream's own block sum, run on the host for a block of some size.
 
     Returns the sum that thread 0 holds afterwards, and how many shuffles named lanes that
     do not exist.
     """
-    if shutil.which("g++") is None:
-        raise Blocked("needs the host compiler g++")
-    programs: dict[str, Path] = {}
-
-    def program(trees: Any) -> Path:
-        text = trees.text("flashinfer", HEADER)
-        (mask,) = re.findall(r"#define FINAL_MASK .*", text)
-        reductions = "".join(
-            f"template <typename T, int NUM> T {name}(T* val) {function.body}\n"
-            for name in ("warpReduceSumV2", "blockReduceSumV2")
-            for function in functions(text, name)
-        )
-        whole = f"{AROUND}{mask}\n{reductions}{MAIN}"
-        if whole not in programs:
-            folder = tmp_path_factory.mktemp("reduction")
-            (folder / "reduction.cpp").write_text(whole)
-            done = run(
-                ["g++", "-std=c++17", "-w", "-pthread", "reduction.cpp", "-o", "reduction"],
-                deadline=120, cwd=folder,
-            )  # fmt: skip
-            if done.returncode:
-                error = next(line for line in done.stderr.splitlines() if "error:" in line)
-                raise SmokeError(f"the reductions do not compile for the host: {error}")
-            programs[whole] = folder / "reduction"
-        return programs[whole]
 
     def answer(trees: Any, size: int) -> tuple[float, int]:
-        done = run([program(trees), str(size)], deadline=60)
+        done = host_program(reduction(trees), "-pthread").run(size)
         assert done.returncode == 0, "a lane is not in the mask of its own shuffle"
         total, missing = done.stdout.split()
         return float(total), int(missing)

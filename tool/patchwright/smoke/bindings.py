@@ -21,7 +21,26 @@ Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
 def bound(statement: ast.stmt) -> frozenset[str]:
-    """Return the names that a statement can bind in its own scope (``*`` for a star import)."""
+    """Return the names that a statement can bind in its own scope (``*`` for a star import).
+
+    The node keeps the answer: syntax trees are shared, and a table asks again and again.
+    """
+    known: frozenset[str] | None = vars(statement).get("bound_names")
+    if known is None:
+        known = vars(statement)["bound_names"] = _bound(statement)
+    return known
+
+
+def prepare(tree: ast.Module) -> None:
+    """Find out now what evaluations on a syntax tree will ask of all of its statements."""
+    for statement in tree.body:
+        bound(statement)
+        if isinstance(statement, ast.ClassDef):
+            for member in statement.body:
+                bound(member)
+
+
+def _bound(statement: ast.stmt) -> frozenset[str]:
     names: set[str] = set()
     todo: list[ast.AST] = [statement]
     while todo:

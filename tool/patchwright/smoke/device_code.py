@@ -26,7 +26,7 @@ from patchwright.smoke.compiler import Compiler, find_compiler, run
 from patchwright.smoke.elf import Cubin, Kernel, read_cubin
 from patchwright.smoke.jit import JitSpec
 from patchwright.smoke.nvcc import Job, Kind
-from patchwright.smoke.objects import ObjectCache
+from patchwright.smoke.objects import ObjectCache, cache_folder
 from patchwright.smoke.preprocessed import Line, Preprocessed, first_difference
 
 __all__ = [
@@ -117,7 +117,7 @@ def _compiled(
     job = Job.prepare(
         spec, source, arch, text=options.get("text"), compiler=options.get("compiler")
     )
-    cache = ObjectCache(_cache_dir(options.get("cache_dir")) / "objects")
+    cache = ObjectCache((options.get("cache_dir") or cache_folder()) / "objects")
     return job.compile(kind, cache, options.get("memory", 2 << 30), options.get("deadline", 900.0))
 
 
@@ -131,13 +131,3 @@ def _demangled(names: Sequence[str], compiler: Compiler) -> Mapping[str, str]:
         if done.returncode == 0:
             return dict(zip(names, done.stdout.splitlines(), strict=False))
     return {}
-
-
-def _cache_dir(given: Path | None) -> Path:
-    if given is not None:
-        return given
-    if os.environ.get("PATCHWRIGHT_CACHE"):
-        return Path(os.environ["PATCHWRIGHT_CACHE"])
-    from platformdirs import user_cache_path
-
-    return user_cache_path("patchwright")

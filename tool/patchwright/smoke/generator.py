@@ -38,6 +38,8 @@ _REFUSED = ("requests", "pynvml")
 
 # Imported for real, before the stub: tvm_ffi probes torch while it is imported.
 _LIBRARIES = ("tvm_ffi", "jinja2", "filelock", "packaging.version")
+# What they and upstream use of the standard library: a child has no bytecode of its own.
+_STANDARD = ("concurrent.futures.thread", "heapq", "queue", "sysconfig", "uuid")
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ def preload() -> None:
 
     Raises SmokeError naming the one that is missing.
     """
-    for name in _LIBRARIES:
+    for name in (*_LIBRARIES, *_STANDARD):
         try:
             importlib.import_module(name)
         except ImportError as error:

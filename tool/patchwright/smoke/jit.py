@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 _ARCH = re.compile(r"(\d+)\.(\d+)([af]?)")
 # Names that stand for folders in the flags; they are not ninja's variables.
-_KEPT = frozenset({"cuda_home", "site", "workspace"})
+_KEPT = frozenset({"cuda_home", "site", "workspace", "in", "out"})
+_OF_A_LINE = re.compile(r"\$(in|out)\b")
 
 
 @dataclass(frozen=True)
@@ -174,10 +175,11 @@ def _spec(trees: Trees, call: child.Call, answer: Mapping[str, object]) -> JitSp
         nvcc_flags = _words(ninja, "cuda_cflags")
         host_flags = _words(ninja, "cflags")
         link_flags = _words(ninja, "ldflags")
+        # Hundreds of sources share a command: it is expanded once, around their names.
+        commands = {command for command, _ in ninja.commands.values()}
+        words = {command: _split(ninja, command) for command in commands}
         lines = {
-            Path(source).name: tuple(
-                shlex.split(ninja.expand(command, keep=_KEPT, **{"in": source, "out": output}))
-            )
+            Path(source).name: _filled(words[command], {"in": source, "out": output})
             for source, (command, output) in ninja.commands.items()
         }
     except (KeyError, ValueError) as error:
@@ -201,7 +203,19 @@ def _spec(trees: Trees, call: child.Call, answer: Mapping[str, object]) -> JitSp
 
 
 def _words(ninja: NinjaFile, variable: str) -> tuple[str, ...]:
-    return tuple(shlex.split(ninja.expand(f"${variable}", keep=_KEPT)))
+    return _split(ninja, f"${variable}")
+
+
+def _split(ninja: NinjaFile, command: str) -> tuple[str, ...]:
+    return tuple(shlex.split(ninja.expand(command, keep=_KEPT)))
+
+
+def _filled(words: Sequence[str], values: Mapping[str, str]) -> tuple[str, ...]:
+    """Put a build line's own values in the place of their names."""
+    return tuple(
+        _OF_A_LINE.sub(lambda match: values[match[1]], word) if "$" in word else word
+        for word in words
+    )
 
 
 def _include_dirs(flags: Sequence[str], folders: Sequence[tuple[Path, str]]) -> list[str]:

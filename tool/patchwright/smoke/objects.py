@@ -17,6 +17,15 @@ from filelock import FileLock
 from patchwright.files import sweep, write_atomically
 
 
+def cache_folder() -> Path:
+    """Return the user's cache folder, as the run's environment names it."""
+    if os.environ.get("PATCHWRIGHT_CACHE"):
+        return Path(os.environ["PATCHWRIGHT_CACHE"])
+    from platformdirs import user_cache_path
+
+    return user_cache_path("patchwright")
+
+
 class ObjectCache:
     """Objects below ``folder``; a folder that cannot be written is used for reading only."""
 

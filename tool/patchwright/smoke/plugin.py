@@ -5,6 +5,7 @@ Those that look at files take ``trees=`` for another tree, such as ``baseline``.
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -12,7 +13,16 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import pytest
 
 from patchwright.audit import guards as cuda_guards
-from patchwright.smoke import cexpressions, decisions, device_code, devices, gpu, imported, jit
+from patchwright.smoke import (
+    cexpressions,
+    decisions,
+    device_code,
+    devices,
+    gpu,
+    host,
+    imported,
+    jit,
+)
 from patchwright.smoke import route as routes
 from patchwright.smoke.outcomes import UpstreamRefused
 from patchwright.smoke.trees import Trees
@@ -108,6 +118,12 @@ def c_functions(tree: Trees) -> Callable[..., tuple[cexpressions.CFunction, ...]
         return cexpressions.functions(trees.text(upstream, path), name)
 
     return _on(tree, of_file)
+
+
+@pytest.fixture(scope="session")
+def host_program() -> Callable[..., host.HostProgram]:
+    """``host.host_program(source, *flags)``; the same program is made once."""
+    return functools.cache(host.host_program)
 
 
 # What follows runs code in the environment with upstream's packages.

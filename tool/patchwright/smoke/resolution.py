@@ -26,7 +26,8 @@ from patchwright.smoke.entities import (
     Unknown,
 )
 
-_Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+_Definition = _Function | ast.ClassDef
 # Calls that give back their first argument, as far as reachability goes.
 _TRANSPARENT = ("functools.", "typing.cast", "contextlib.", "torch.compile", "copy.")
 
@@ -39,6 +40,8 @@ class Resolver:
         self._scopes: dict[int, Scope] = {}
         self._memo: dict[tuple[int, int], Found] = {}
         self._tables: dict[int, dict[str, list[ast.stmt]]] = {}
+        self._parameters: dict[int, dict[str, ast.arg]] = {}
+        self._own: dict[int, dict[str, list[tuple[ast.expr, _Function]]]] = {}
         self._names: dict[tuple[str, str], Found] = {}
         self._globals: dict[str, dict[str, list[tuple[ast.stmt, Scope]]]] = {}
 
@@ -171,24 +174,25 @@ class Resolver:
     def _parameter(self, name: str, scope: Scope) -> Found | None:
         function = scope.node
         assert isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
-        arguments = [part for part in ast.walk(function.args) if isinstance(part, ast.arg)]
-        for argument in arguments:
-            if argument.arg != name:
-                continue
-            first = (function.args.posonlyargs + function.args.args)[:1]
-            owner = scope.owner
-            if owner is not None and first and first[0] is argument:
-                kinds = {ast.unparse(part) for part in function.decorator_list}
-                if "classmethod" in kinds:
-                    return frozenset({owner})
-                if "staticmethod" not in kinds:
-                    return frozenset({Instance(owner)})
-            outer = scope.parent
-            assert outer is not None
-            return self._annotated(argument.annotation, outer) or frozenset(
-                {Unknown(f"the parameter {name}")}
-            )
-        return None
+        if id(function) not in self._parameters:
+            parts = ast.walk(function.args)
+            self._parameters[id(function)] = {p.arg: p for p in parts if isinstance(p, ast.arg)}
+        argument = self._parameters[id(function)].get(name)
+        if argument is None:
+            return None
+        first = (function.args.posonlyargs + function.args.args)[:1]
+        owner = scope.owner
+        if owner is not None and first and first[0] is argument:
+            kinds = {ast.unparse(part) for part in function.decorator_list}
+            if "classmethod" in kinds:
+                return frozenset({owner})
+            if "staticmethod" not in kinds:
+                return frozenset({Instance(owner)})
+        outer = scope.parent
+        assert outer is not None
+        return self._annotated(argument.annotation, outer) or frozenset(
+            {Unknown(f"the parameter {name}")}
+        )
 
     def _annotated(self, annotation: ast.expr | None, scope: Scope) -> Found:
         if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
@@ -327,15 +331,10 @@ class Resolver:
         found: set[Entity] = set()
         node = owner.scope.node
         assert isinstance(node, ast.ClassDef)
-        for method in in_scope(node.body):
-            if not isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef):
-                continue
-            scope = self.inner(method, owner.scope)
-            for part in in_scope(method.body):
-                if isinstance(part, ast.Assign | ast.AnnAssign) and part.value is not None:
-                    targets = part.targets if isinstance(part, ast.Assign) else [part.target]
-                    if any(_is_own(target, name) for target in targets):
-                        found |= self.resolve(part.value, scope)
+        if id(node) not in self._own:
+            self._own[id(node)] = _own_attributes(node)
+        for value, method in self._own[id(node)].get(name, ()):
+            found |= self.resolve(value, self.inner(method, owner.scope))
         for base in self.bases(owner):
             found |= self._assigned(base, name)
         return frozenset(found)
@@ -360,13 +359,20 @@ def _direct(statement: ast.stmt) -> frozenset[str]:
     return bound(statement)
 
 
-def _is_own(target: ast.expr, name: str) -> bool:
-    return (
-        isinstance(target, ast.Attribute)
-        and target.attr == name
-        and isinstance(target.value, ast.Name)
-        and target.value.id == "self"
-    )
+def _own_attributes(owner: ast.ClassDef) -> dict[str, list[tuple[ast.expr, _Function]]]:
+    """Return what the methods of a class assign to ``self.<name>``, and which of them."""
+    found: dict[str, list[tuple[ast.expr, _Function]]] = {}
+    for method in in_scope(owner.body):
+        if not isinstance(method, _Function):
+            continue
+        for part in in_scope(method.body):
+            if not isinstance(part, ast.Assign | ast.AnnAssign) or part.value is None:
+                continue
+            for target in part.targets if isinstance(part, ast.Assign) else [part.target]:
+                match target:
+                    case ast.Attribute(value=ast.Name(id="self"), attr=name):
+                        found.setdefault(name, []).append((part.value, method))
+    return found
 
 
 def _enclosing_class(scope: Scope) -> Class | None:

@@ -19,7 +19,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, cast
 
-from patchwright.smoke import isolation, proof, session
+from patchwright.smoke import bindings, isolation, proof, session
 from patchwright.smoke.outcomes import Outcome, SmokeError
 from patchwright.smoke.processes import Abandoned, Ended, become_subreaper, run_forked
 from patchwright.smoke.protocol import Request
@@ -174,5 +174,5 @@ def _learn(request: Request, prepared: session.Prepared, oids: list[str]) -> Non
             with contextlib.suppress(OSError, SyntaxError, ValueError, RecursionError):
                 data = file.read_bytes()
                 if object_id("blob", data) == oid:
-                    prepared.syntax.parse(oid, data, str(file))
+                    bindings.prepare(prepared.syntax.parse(oid, data, str(file)))
                     wanted.discard(oid)
