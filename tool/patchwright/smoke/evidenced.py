@@ -139,6 +139,9 @@ class Evidenced:
 
         def ended(run: Run, found: RunResult) -> None:
             # Kept as it ends: an interrupted verify has lost only the run it was in.
+            facts = dict(found.machine)
+            if found.like is not None:
+                facts["as run"] = self.inputs(found.like).key()
             if found.outcome != "blocked":
                 inputs = self.inputs(run)
                 if found.sha256:
@@ -147,10 +150,10 @@ class Evidenced:
                 self.store.keep(new_record(
                     inputs, outcome=found.outcome, reason=found.reason,
                     seconds=found.seconds, tests=found.tests, log=found.log,
-                    machine=found.machine, stubs=found.stubs,
+                    machine=facts, stubs=found.stubs,
                 ))  # fmt: skip
             results[run] = Result(
-                found.outcome, found.reason, found.seconds, made=True, log=found.log,
+                found.outcome, found.reason, found.seconds, made=found.like is None, log=found.log,
                 device=self.environment(run.tier).get("device", ""),
             )  # fmt: skip
             if on_run is not None:

@@ -8,6 +8,7 @@ writes its answer down a pipe. It never returns into its caller.
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import json
 import os
@@ -129,6 +130,8 @@ def _read(reader: int, deadline: float) -> bytes | None:
 
 def _child(call: Call, writer: int, output: int) -> NoReturn:
     try:
+        # Short-lived: a collection would only copy the pages that we share with the parent.
+        gc.disable()
         os.setpgid(0, 0)
         os.dup2(output, 1)
         os.dup2(output, 2)

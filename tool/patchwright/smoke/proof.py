@@ -3,7 +3,9 @@
 An audit hook sees every module that is executed and every file that is opened, also
 what a test hides afterwards (``sys.modules``, ``sys.path``, a caught exception). Forked
 children inherit the hook; other Python processes get it through ``sitecustomize``. The
-hook only reports, by appending lines to a file: one line per violation.
+hook only reports, by appending to files: one line per violation, and the name of each of
+the tree's files that was read, so that one can tell which other trees would have given the
+same answer.
 
 This module must run in any interpreter that a test starts, so it imports nothing of
 this package.
@@ -23,6 +25,10 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
+# What starts another program, and which of its arguments is the environment.
+_SPAWNS = {"subprocess.Popen": 3, "os.posix_spawn": 2, "os.exec": 2, "os.system": 1}
+_UNKNOWN = b"*"  # in a name's place: a program that we do not see into was told of a site
+
 _STARTUP = """\
 import importlib.util, sys
 spec = importlib.util.spec_from_file_location("_patchwright_proof", {module!r})
@@ -37,12 +43,14 @@ class Claim:
     """What must hold: ``packages`` come from ``sites`` with the bytes of their listings.
 
     ``sites`` maps a site folder to the file that lists it (``MODE ID<TAB>PATH<NUL>``).
-    ``report`` is the file that violations are appended to.
+    ``report`` is the file that violations are appended to, ``reads`` the one for the files
+    of a site that are read (nobody asks, by default).
     """
 
     packages: tuple[str, ...]
     sites: dict[str, str]
     report: str
+    reads: str = os.devnull
 
 
 def save(claim: Claim, folder: Path) -> Path:
@@ -58,7 +66,7 @@ def save(claim: Claim, folder: Path) -> Path:
 def load(file: str) -> Claim:
     """Return the claim that ``save`` wrote."""
     data = json.loads(Path(file).read_text(encoding="utf-8"))
-    return Claim(tuple(data["packages"]), data["sites"], data["report"])
+    return Claim(tuple(data["packages"]), data["sites"], data["report"], data["reads"])
 
 
 def violations(report: Path) -> tuple[str, ...]:
@@ -68,6 +76,22 @@ def violations(report: Path) -> tuple[str, ...]:
     except FileNotFoundError:
         return ()
     return tuple(dict.fromkeys(text.splitlines()))
+
+
+def files_read(reads: Path, sites: Sequence[Path]) -> list[frozenset[str]] | None:
+    """Return for each site the files that were read there, as paths below it.
+
+    None where it cannot be told: a program that nobody watches was told of a site.
+    """
+    try:
+        names = reads.read_bytes().split(b"\0")[:-1]
+    except FileNotFoundError:
+        return None
+    if _UNKNOWN in names:
+        return None
+    paths = set(map(os.fsdecode, names))
+    roots = [os.path.realpath(site) + os.sep for site in sites]
+    return [frozenset(p[len(root) :] for p in paths if p.startswith(root)) for root in roots]
 
 
 def install(claim: Claim, listings: dict[str, Any] | None = None) -> None:
@@ -95,6 +119,12 @@ class _Witness:
         self.pattern = re.compile(rf"/(?:{names})(?=/)") if names else None
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
         self.out = os.open(claim.report, flags, 0o600)
+        self.reads = os.open(claim.reads, flags, 0o600)
+        self.read: set[str] = set()
+        self.folders: dict[str, str] = {}
+        # Where nothing leads to a site: the interpreter and its libraries.
+        roots = {sys.prefix, sys.base_prefix, str(Path(__file__).parent.parent.parent)}
+        self.elsewhere = tuple(root.rstrip(os.sep) + os.sep for root in roots)
 
     def ours(self, module: str) -> bool:
         return module.partition(".")[0] in self.packages
@@ -105,19 +135,52 @@ class _Witness:
     def hook(self, event: str, args: tuple[Any, ...]) -> None:
         # Called for every event of the interpreter: decide fast, never raise.
         if event == "open":
-            self.opened(args[0])
+            self.opened(*args)
         elif event == "exec":
             if isinstance(args[0], CodeType) and args[0].co_name == "<module>":
                 self.executed(args[0])
         elif event == "import" and args[1] is not None and self.ours(str(args[0])):
             self.imported(str(args[0]), os.fsdecode(args[1]))
+        elif event in _SPAWNS:
+            self.spawned(args, _SPAWNS[event])
 
-    def opened(self, path: object) -> None:
-        """A file of another copy is read: as source, by a loader or by the test."""
+    def opened(self, path: object, mode: object = None, flags: object = 0) -> None:
+        """A file is read: the tree's, or one of another copy; by a loader or by the test."""
         if isinstance(path, bytes):
             path = os.fsdecode(path)
-        if isinstance(path, str) and self.foreign(path):
+        if not isinstance(path, str):
+            return
+        if self.foreign(path):
             self.report(f"read {path}, not from the tree under test")
+        elif isinstance(flags, int) and flags & os.O_ACCMODE != os.O_WRONLY:
+            self.note(path)
+
+    def note(self, path: str) -> None:
+        """Note a file of a site, by whichever name it was opened."""
+        if path in self.read or path.startswith(self.elsewhere):
+            return
+        self.read.add(path)
+        real = self.real(path)
+        if real.startswith(tuple(self.sites)):
+            os.write(self.reads, os.fsencode(real) + b"\0")
+
+    def real(self, path: str) -> str:
+        """Return what ``os.path.realpath`` does, which is slow for hundreds of files a folder."""
+        head, tail = os.path.split(path)
+        if head not in self.folders:
+            self.folders[head] = os.path.realpath(head)
+        whole = os.path.join(self.folders[head], tail)  # noqa: PTH118
+        plain = tail not in ("", os.curdir, os.pardir) and not os.path.islink(whole)  # noqa: PTH114
+        return whole if plain else os.path.realpath(whole)
+
+    def spawned(self, args: tuple[Any, ...], environment: int) -> None:
+        """A program starts: what it reads of a site is not seen, so it must know of none."""
+        told = repr(args)
+        if environment >= len(args) or args[environment] is None:
+            told += repr(os.environ)
+        told += os.getcwd() + os.sep  # noqa: PTH109
+        if any(root.rstrip(os.sep) in told or site in told for root, site in self.sites.items()):
+            os.write(self.reads, _UNKNOWN + b"\0")
 
     def executed(self, code: CodeType) -> None:
         """A module's code runs: by import, by runpy, by exec."""
@@ -147,7 +210,7 @@ class _Witness:
         if site is None:
             self.report(f"imported {name} from {path}, not from the tree under test")
             return
-        if cached is not None and self.site_of(cached) is not None and Path(cached).exists():
+        if cached is not None and Path(cached).exists() and self.site_of(cached) is not None:
             self.report(f"imported {name} from the bytecode {cached}, not from its source")
         if path not in self.checked:
             self.checked.add(path)
@@ -157,7 +220,7 @@ class _Witness:
         """Compare the file with the tree's blob."""
         if site not in self.listings:
             self.listings[site] = _read_listing(self.claim.sites[site])
-        inside = os.path.realpath(path)[len(os.path.realpath(site)) + 1 :]
+        inside = self.real(path)[len(os.path.realpath(site)) + 1 :]
         entry = self.listings[site].get(os.fsencode(inside))
         if entry is None:
             self.report(f"imported {name} from {path}, which is not a file of the tree")
@@ -172,8 +235,12 @@ class _Witness:
             self.report(f"imported {name} from {path}, which was changed: it is not the tree's")
 
     def site_of(self, path: str) -> str | None:
+        return self.below(path) or self.below(self.real(path))
+
+    def below(self, path: str) -> str | None:
+        """Return the site that a path names."""
         for real, site in self.sites.items():
-            if path.startswith((real, site + os.sep)) or os.path.realpath(path).startswith(real):
+            if path.startswith((real, site + os.sep)):
                 return site
         return None
 

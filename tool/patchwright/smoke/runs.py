@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from patchwright.applying.chain import State
+from patchwright.smoke.alike import Alike, Reads
 from patchwright.smoke.devices import Lease
 from patchwright.smoke.isolation import run_environment
 from patchwright.smoke.outcomes import Outcome
@@ -57,7 +58,9 @@ class RunResult:
     128 KiB; ``tests`` one mapping per test: ``test`` (pytest's node id), ``outcome``,
     ``reason``, ``seconds``. ``sha256`` is that of the test file's bytes as they ran.
     ``stubs`` names what stood in for the real thing (``torch (stub)``), ``machine`` what
-    it ran on, where the tier needs more than a CPU (``device``: its name).
+    it ran on, where the tier needs more than a CPU (``device``: its name). ``read`` are
+    the files that it read of the tree and of the baseline, None where nobody can tell;
+    ``like`` is the run that was made, where this one would have read the same.
     """
 
     outcome: Outcome
@@ -69,6 +72,8 @@ class RunResult:
     sha256: str = ""
     stubs: tuple[str, ...] = ()
     machine: Mapping[str, str] = field(default_factory=dict)
+    read: Reads | None = field(default=None, repr=False)
+    like: Run | None = None
 
 
 @dataclass(frozen=True)
@@ -120,7 +125,7 @@ def execute(
     """
     results: dict[Run, RunResult] = {}
     queue = _Queue(runs)
-    shares = Shares(project)
+    shares, alike = Shares(project), Alike(project)
     with ExitStack() as stack:
         # Called last of all: no device is given back before the run on it is gone.
         stack.callback(shares.close)
@@ -133,6 +138,11 @@ def execute(
         stack.callback(_dismiss, seats)
         at_work: dict[Seat, tuple[Run, Lease]] = {}
         waiting: dict[Seat, Run] = {}  # for a device that another run has
+
+        def ended(run: Run, result: RunResult) -> None:
+            results[run] = result
+            if on_result is not None:
+                on_result(run, result)
 
         def occupy(seat: Seat) -> None:
             run = waiting.pop(seat, None) or queue.next(seat)
@@ -153,25 +163,18 @@ def execute(
                 occupy(seat)
             ready = {key.fileobj for key, _ in selector.select(timeout=1.0)}
             for seat, (run, lease) in list(at_work.items()):
-                answer: dict[str, Any] | None = None
-                try:
-                    if seat in ready:
-                        answer = seat.receive()
-                    elif seat.overdue:
-                        raise WorkerDied
-                except WorkerDied:
-                    selector.unregister(seat)
-                    answer = _dead(seat)
-                else:
-                    if answer is None:
-                        continue
-                    selector.unregister(seat)
+                answer = _answer(selector, seat, seat in ready)
+                if answer is None:
+                    continue
                 del at_work[seat]
-                results[run] = replace(_result(answer, seat.undo()), machine=lease.facts)
+                result = replace(_result(answer, seat.undo()), machine=lease.facts)
                 shares.give_back(lease)
+                others = [other for other in queue.waiting() if alike.same(run, result, other)]
+                queue.drop(others)
                 occupy(seat)
-                if on_result is not None:
-                    on_result(run, results[run])
+                ended(run, result)
+                for other in others:
+                    ended(other, replace(result, like=run))
     return results
 
 
@@ -187,6 +190,16 @@ class _Queue:
 
     def __len__(self) -> int:
         return sum(map(len, (*self._groups, *self._own.values())))
+
+    def waiting(self) -> list[Run]:
+        """Return the runs that no seat has begun."""
+        return [run for runs in (*self._groups, *self._own.values()) for run in runs]
+
+    def drop(self, runs: Sequence[Run]) -> None:
+        """Take runs out: they need not be made."""
+        for group in (*self._groups, *self._own.values()):
+            group[:] = [run for run in group if run not in runs]
+        self._groups = [group for group in self._groups if group]
 
     def next(self, seat: Seat) -> Run | None:
         own = self._own.setdefault(seat, [])
@@ -241,6 +254,20 @@ def _ask(seat: Seat, request: Request) -> dict[str, Any]:
         return _dead(seat)
 
 
+def _answer(selector: selectors.BaseSelector, seat: Seat, has_said: bool) -> dict[str, Any] | None:
+    """Return the answer of a seat at work, None while there is none."""
+    try:
+        if seat.overdue and not has_said:
+            raise WorkerDied
+        answer = seat.receive() if has_said else None
+    except WorkerDied:
+        selector.unregister(seat)
+        return _dead(seat)
+    if answer is not None:
+        selector.unregister(seat)
+    return answer
+
+
 def _dismiss(seats: Iterable[Seat]) -> None:
     for seat in seats:
         seat.dismiss()
@@ -270,7 +297,15 @@ def _result(answer: Mapping[str, Any], changed: Sequence[str]) -> RunResult:
         tuple(answer.get("tests", ())),
         answer.get("sha256", ""),
         tuple(answer.get("stubs", ())),
+        read=_reads(answer.get("read")),
     )
+
+
+def _reads(found: Sequence[Sequence[str]] | None) -> Reads | None:
+    if found is None:
+        return None
+    tree, baseline = (frozenset(map(os.fsencode, paths)) for paths in found)
+    return Reads(tree, baseline)
 
 
 def _collected(answer: Mapping[str, Any]) -> Collected:

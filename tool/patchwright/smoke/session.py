@@ -21,6 +21,7 @@ from patchwright.smoke.trees import SyntaxCache, Trees, parse_listing
 
 RESULT = "result.json"
 REPORT = "violations"
+READS = "reads"
 
 
 @dataclass
@@ -50,6 +51,7 @@ def claim(request: Request) -> proof.Claim:
         packages=tuple(sorted(packages)),
         sites={str(place.site): str(place.listing) for place in places},
         report=str(request.folder / REPORT),
+        reads=str(request.folder / READS),
     )
 
 

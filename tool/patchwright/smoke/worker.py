@@ -102,7 +102,17 @@ def _answer(request: Request, ended: Ended) -> dict[str, Any]:
         "stubs": result.get("stubs", []),
         "parsed": result.get("parsed", []),
         "ran": result.get("ran", []),
+        "read": _read(request),
     }
+
+
+def _read(request: Request) -> list[list[str]] | None:
+    """Return the files that were read of the tree, and of the baseline."""
+    if request.tree is None or request.baseline is None:
+        return None
+    sites = [request.tree.site, request.baseline.site]
+    found = proof.files_read(request.folder / session.READS, sites)
+    return [sorted(paths) for paths in found] if found is not None else None
 
 
 def _findings(data: Iterable[Mapping[str, str]]) -> list[Finding]:
