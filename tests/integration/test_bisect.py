@@ -14,6 +14,9 @@ from typing import Any
 
 import pytest
 
+from patchwright.audit import verdicts
+from patchwright.project import Project
+from patchwright.series import Selection
 from projects import Ran, TinyProject, make_project
 from stub_server import HANG, STALE_LOCK, part, processes, stub_project
 
@@ -102,6 +105,27 @@ def test_what_cannot_be_tested_is_stepped_around(tmp_path: Path) -> None:
     found = bisect(project, "--probe", f"sh {script}")
     assert names(found) == [[4]]
     assert {run["outcome"] for run in found["runs"]} == {"started", "failed", "untestable"}
+
+
+def test_what_the_audit_has_on_record_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = of_files(tmp_path, {5: "BROKEN\n"})
+    opened = Project.open(project.root)
+    verdicts.keep(opened, Selection(), {5: ("missing", "no such module"), 6: ("whole", "")})
+    found = bisect(project, "--probe", PROBE)
+    assert found["runs"][2]["patches"] == [5]  # tried first
+    assert found["culprits"][0]["audit"] == [
+        {"patch": 5, "verdict": "missing", "why": "no such module"}
+    ]
+    ran = project.run("bisect", "--probe", PROBE)
+    assert "audit of 0005: missing: no such module" in ran.out.splitlines()
+
+    def broken(*of: object) -> dict[int, tuple[str, str]]:
+        raise KeyError("an audit that is broken")
+
+    monkeypatch.setattr(verdicts, "recall", broken)
+    assert names(bisect(project, "--probe", PROBE)) == [[5]]
 
 
 def test_several_at_a_time(tmp_path: Path) -> None:

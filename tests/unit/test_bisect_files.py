@@ -18,7 +18,9 @@ from patchwright.smoke.trees import format_listing
 from patchwright.startup.compiled import Workspaces, digest
 from patchwright.startup.judging import Started
 
-RUN = Run(frozenset({1, 3}), Outcome("failed", "s", ((3,), (1, 2)), "d", 1.25, "printed"), "probe")
+RUN = Run(
+    frozenset({1, 3}), Outcome("failed", "s", ((3,), (1, 2)), "d", 1.25, "printed"), tree="tree 1"
+)
 
 
 def test_a_log_reads_as_it_was_written(tmp_path: Path) -> None:
@@ -27,7 +29,9 @@ def test_a_log_reads_as_it_was_written(tmp_path: Path) -> None:
     journal.add(RUN)
     (found,) = Journal(tmp_path, {"probe": "x"}).runs
     assert Journal(tmp_path, {"probe": "x"}).suspected == (4, 2)
-    assert found == Run(RUN.state, Outcome("failed", "s", ((3,), (1, 2)), "d", 1.25), "probe")
+    assert found == Run(
+        RUN.state, Outcome("failed", "s", ((3,), (1, 2)), "d", 1.25), "probe", "tree 1"
+    )
     assert journal.log_of(1).read_text() == "printed"
     assert Journal(tmp_path, {"probe": "y"}).runs == []
     journal.clear()

@@ -12,6 +12,7 @@ import pytest
 from patchwright.bisecting.outcomes import Answer, Ask, Outcome, Problem, Run
 from patchwright.bisecting.planning import plan
 from patchwright.bisecting.search import decide
+from patchwright.bisecting.verdicts import Verdicts
 from simulated import GOOD, TARGET, Solved, Truth, git_bisect_runs, problem, solve
 from truths import (
     KINDS,
@@ -213,6 +214,16 @@ def test_the_repeats_before_a_name_are_of_the_lower_end() -> None:
         log = solve(question, Truth((frozenset({culprit}),))).log
         again = [run.state for n, run in enumerate(log) if run.state in {r.state for r in log[:n]}]
         assert set(again) <= {question.bottom}
+
+
+def test_one_start_on_record_is_not_counted_for_each_state_of_its_tree() -> None:
+    def counted(*runs: Run) -> int:
+        return Verdicts(problem(4), runs).clean_without(4, frozenset())
+
+    states = [frozenset(s) for s in ((), (1,), (1, 2))]
+    assert counted(*(Run(s, GOOD, "record", "t") for s in states)) == 1
+    assert counted(Run(states[0], GOOD, "probe", "t"), Run(states[1], GOOD, "record", "t")) == 1
+    assert counted(*(Run(s, GOOD, "probe", "t") for s in states)) == 3
 
 
 # What the audit says

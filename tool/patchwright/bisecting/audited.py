@@ -9,8 +9,6 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from patchwright.errors import PatchwrightError
-
 if TYPE_CHECKING:
     from patchwright.project import Project
     from patchwright.series import Selection
@@ -21,7 +19,7 @@ _SUSPECT = ("missing", "poisoned", "hollow", "lost")
 
 def audited(project: Project, selection: Selection) -> dict[int, tuple[str, str]]:
     """Return verdict and reason by patch number; empty where nothing is on record."""
-    with suppress(PatchwrightError, OSError, ValueError):
+    with suppress(Exception):
         from patchwright.audit.verdicts import recall
 
         return recall(project, selection)

@@ -169,7 +169,8 @@ class Bisection:
                 state = next(s for s, (a, _) in under_way.items() if a is attempt)
                 _, why = under_way.pop(state)
                 self.records.keep(attempt.state, started)
-                self._add(Run(state, self._outcome(started)), why, on_run)
+                tree = self._tree(attempt.state)
+                self._add(Run(state, self._outcome(started), tree=tree), why, on_run)
 
     def _known(self, asks: Sequence[Ask], on_run: OnRun) -> bool:
         """Take what needs no start: a state that does not apply, or one that is on record."""
@@ -188,7 +189,11 @@ class Bisection:
                 found = True
             elif (started := self.records.find(state)) is not None:
                 for _ in range(max(1, self.records.starts(state))):
-                    self._add(Run(ask.state, self._outcome(started), "record"), ask.why, on_run)
+                    self._add(
+                        Run(ask.state, self._outcome(started), "record", self._tree(state)),
+                        ask.why,
+                        on_run,
+                    )
                 found = True
         return found
 
@@ -202,6 +207,10 @@ class Bisection:
 
     def _state(self, numbers: State) -> chain.State:
         return self.chain.apply([self.project.series.get(n) for n in sorted(numbers)])[0]
+
+    def _tree(self, state: chain.State) -> str:
+        wanted = self.starts.settings.upstreams
+        return " ".join(f"{name}:{tree}" for name, tree in state.trees if name in wanted)
 
     def _outcome(self, started: Started) -> Outcome:
         return Outcome(

@@ -94,7 +94,7 @@ def _data(run: Run) -> dict[str, Any]:
     return {
         "state": sorted(run.state), "outcome": outcome.kind, "signature": outcome.signature,
         "suspects": [list(group) for group in outcome.suspects], "detail": outcome.detail,
-        "seconds": round(outcome.seconds, 3), "source": run.source,
+        "seconds": round(outcome.seconds, 3), "source": run.source, "tree": run.tree,
     }  # fmt: skip
 
 
@@ -111,4 +111,5 @@ def _run(data: Mapping[str, Any]) -> Run:
             str(data["detail"]), float(data["seconds"]),
         ),
         data["source"],
+        str(data.get("tree", "")),
     )  # fmt: skip

@@ -39,12 +39,14 @@ class Outcome:
 class Run:
     """One line of the log. ``source`` is ``probe`` for a start that was made just now,
     ``record`` for one that was on record, ``applying`` for a state whose patches do not
-    apply: only the first one costs anything.
+    apply: only the first one costs anything. ``tree`` is what the state's patches make of
+    the upstreams that are started; one start on record answers for all states of a tree.
     """
 
     state: State
     outcome: Outcome
     source: Literal["probe", "record", "applying"] = "probe"
+    tree: str = ""
 
 
 @dataclass(frozen=True)

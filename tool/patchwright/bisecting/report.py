@@ -81,7 +81,7 @@ def lines(
         told.append(f"side finding: {named(side.state, problem)} fails otherwise: {side.detail}")
     if answer.kind in ("culprits", "range"):
         told += _sure(answer, problem)
-    return told
+    return sorted(told, key=lambda line: line.startswith("Next: "))  # the next step comes last
 
 
 _Title = Callable[[int], str]

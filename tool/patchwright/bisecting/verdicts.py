@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
@@ -95,11 +96,12 @@ class Verdicts:
 
         Were ``state`` bad already, all of them would have started by luck.
         """
-        return sum(
-            sum(map(self.clean, runs)) for other, runs in self._runs.items()
+        found = [
+            run for other, runs in self._runs.items() for run in runs
             if state <= other <= self.problem.top and number not in other
-            and other not in self.failed
-        )  # fmt: skip
+            and other not in self.failed and self.clean(run)
+        ]  # fmt: skip
+        return _starts(found)
 
     def likely(self) -> Iterator[tuple[Sequence[int], str]]:
         """Yield the patches that the traceback names, first those that the audit suspects."""
@@ -136,3 +138,17 @@ class Verdicts:
                 if len(run.state) < len(first.state):
                     found[signature] = run
         return tuple(SideFinding(s, r.outcome.detail, r.state) for s, r in found.items())
+
+
+def _starts(clean: Sequence[Run]) -> int:
+    """Count starts, not runs: one on record is told again for each state of its tree."""
+    made: Counter[str] = Counter()
+    told: Counter[tuple[str, State]] = Counter()
+    for run in clean:
+        if run.source == "probe":
+            made[run.tree or str(sorted(run.state))] += 1
+        else:
+            told[run.tree or str(sorted(run.state)), run.state] += 1
+    for (tree, _), count in told.items():
+        made[tree] = max(made[tree], count)
+    return made.total()
