@@ -1,14 +1,16 @@
 """Starts that a bisection takes, beside git bisect run and plain delta debugging.
 
-    python bench/bisecting.py [--seeds 200] [--git]
+    python bench/bisecting.py [--seeds 200] [--kinds 1000] [--git]
 
 Simulated series of 8 to 128 patches with one culprit at a uniform position. Counted are
-starts beyond the two ends, which all three need; ``named`` has a traceback that names the
+starts beyond the two ends, which all three need, and (all) the starts of the ends too:
+the lower one is repeated before a name. ``named`` has a traceback that names the
 culprit's file, ``none`` has none, ``misled`` one that names another patch. ddmin is the
 minimising delta debugging of Zeller and Hildebrandt. git bisect and ddmin confirm nothing.
 
 Then the share of right and wrong names where a bad state starts all the same in 0, 10 and
-30 % of its runs. ``--git`` also runs the real ``git bisect run`` for a few series.
+30 % of its runs, and ``--kinds`` series of each kind of truth, one run per state. ``--git``
+also runs the real ``git bisect run`` for a few series.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +29,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "tool"), str(ROOT / "tests")]
 
-from simulated import Truth, git_bisect_runs, problem, solve  # noqa: E402
+from simulated import Solved, Truth, git_bisect_runs, problem, solve  # noqa: E402
+from truths import KINDS  # noqa: E402
 
 SIZES = (8, 16, 32, 64, 128)
 ENDS = 2  # starts of the two ends
@@ -35,21 +39,24 @@ ENDS = 2  # starts of the two ends
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--seeds", type=int, default=200)
+    parser.add_argument("--kinds", type=int, default=1000)
     parser.add_argument("--git", action="store_true")
     options = parser.parse_args()
     starts(options.seeds)
     accuracy(options.seeds)
+    kinds(options.kinds)
     if options.git:
         real_git()
 
 
 def starts(seeds: int) -> None:
-    print("starts beyond the two ends, mean (most)")
+    print("starts beyond the two ends, mean (most); all starts, mean")
     print(
-        f"{'patches':>8} {'named':>12} {'none':>12} {'misled':>12} {'git bisect':>12} {'ddmin':>12}"
+        f"{'patches':>8} {'named':>18} {'none':>18} {'misled':>18} {'git bisect':>18} {'ddmin':>18}"
     )
     for size in SIZES:
         columns: dict[str, list[int]] = {}
+        total: dict[str, list[int]] = {}
         for seed in range(seeds):
             chance = random.Random(seed)
             culprit, other = chance.sample(range(1, size + 1), 2)
@@ -59,12 +66,16 @@ def starts(seeds: int) -> None:
                 solved = solve(question, replace(truth, trace=trace))
                 assert solved.names == {frozenset({culprit})}
                 columns.setdefault(name, []).append(solved.beyond_bracket(question))
+                total.setdefault(name, []).append(solved.probes)
             columns.setdefault("git", []).append(git_bisect_runs(size, culprit))
             found, tests = ddmin(size, frozenset({culprit}).issubset)
             assert found == {culprit}
             columns.setdefault("ddmin", []).append(tests)
-        cells = (f"{statistics.mean(c):.1f} ({max(c)})" for c in columns.values())
-        print(f"{size:>8} " + " ".join(f"{cell:>12}" for cell in cells))
+        cells = []
+        for name, made in columns.items():
+            everything = statistics.mean(total.get(name, [n + ENDS for n in made]))
+            cells.append(f"{statistics.mean(made):.1f} ({max(made)}); {everything:.1f}")
+        print(f"{size:>8} " + " ".join(f"{cell:>18}" for cell in cells))
 
 
 def accuracy(seeds: int) -> None:
@@ -90,6 +101,49 @@ def accuracy(seeds: int) -> None:
             shares = [100 * n / seeds for n in (right, wrong, passed)]
             print(f"{flaky:>6.0%} {name:>12} {shares[0]:>6.1f} {shares[1]:>6.1f} {shares[2]:>7.1f}"
                   f" {statistics.mean(made):>7.1f}")  # fmt: skip
+
+
+def kinds(seeds: int) -> None:
+    print(
+        f"\n{seeds} series of 16 patches of each kind of truth, one run per state, no trace; in %"
+    )
+    print(f"{'':>28} {'flaky':>6} {'right':>6} {'part':>6} {'ends':>6} {'set':>6} {'wrong':>6}"
+          f" {'starts':>7} {'stated':>7}")  # fmt: skip
+    for kind in KINDS:
+        for flaky in (0.0, 0.1, 0.3):
+            counts: Counter[str] = Counter()
+            starts, stated = [], []
+            for seed in range(seeds):
+                question, truth, names = kind(random.Random(seed))
+                solved = solve(question, replace(truth, rate=1 - flaky), 10**6 + seed)
+                counts[_grade(solved, names, set(truth.failing))] += 1
+                starts.append(solved.probes)
+                if solved.answer.kind == "culprits":
+                    stated.append(solved.answer.confidence)
+            shares = [100 * counts[g] / seeds for g in ("right", "part", "ends", "set", "wrong")]
+            sure = f"{100 * statistics.mean(stated):>7.2f}" if stated else f"{'-':>7}"
+            print(f"{kind.__name__:>28} {flaky:>6.0%} "
+                  + " ".join(f"{share:>6.1f}" for share in shares)
+                  + f" {statistics.mean(starts):>7.1f} {sure}", flush=True)  # fmt: skip
+
+
+def _grade(solved: Solved, names: set[frozenset[int]], failing: set[frozenset[int]]) -> str:
+    """Say how an answer is: ``part`` names what fails, but not all, or what a later patch
+    repairs; ``ends``: it says that the ends do not differ, or not which patch; ``set``: what
+    is named holds more than what fails.
+    """
+    if solved.answer.kind == "culprits":
+        if solved.names == names:
+            return "right"
+        if solved.names <= failing:
+            return "part"
+        inside = all(any(group <= name for group in failing) for name in solved.names)
+        return "set" if inside and frozenset() not in failing else "wrong"
+    if solved.answer.kind == "range":
+        return "set" if any(group <= set(solved.answer.within) for group in failing) else "wrong"
+    if solved.answer.kind in ("base-fails", "hidden") and not names:
+        return "right"
+    return "ends" if solved.answer.kind in ("starts", "untestable") else "wrong"
 
 
 def ours(flaky: float, culprit: int, seed: int, runs: int) -> tuple[set[int] | None, int]:

@@ -38,7 +38,8 @@ arguments = ["--model-path", "{root}/model", "--load-format", "dummy", "--skip-t
 upstreams = ["sglang"]
 deadline = 600
 cold-deadline = 600
-stall = 120
+stall = 90
+devices = 0
 
 [tool.patchwright.startup.environment]
 PYTHONPATH = "STAND_INS"

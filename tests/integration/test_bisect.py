@@ -14,6 +14,9 @@ from typing import Any
 
 import pytest
 
+from patchwright.audit import verdicts
+from patchwright.project import Project
+from patchwright.series import Selection
 from projects import Ran, TinyProject, make_project
 from stub_server import HANG, STALE_LOCK, part, processes, stub_project
 
@@ -46,24 +49,24 @@ def of_files(folder: Path, texts: dict[int, str], count: int = 6) -> TinyProject
     return project
 
 
-def test_a_trace_that_names_the_file_takes_two_starts(tmp_path: Path) -> None:
+def test_a_trace_that_names_the_file_takes_three_starts(tmp_path: Path) -> None:
     project = stub_project(tmp_path, {4: part(4, answer="undefined()")})
     found = bisect(project)
     assert names(found) == [[4]]
     assert "part4.py" in found["runs"][0]["detail"]
     assert [run["patches"] for run in found["runs"]] == [
-        [1, 2, 3, 4], [], [4], [1, 2, 3],
+        [1, 2, 3, 4], [], [4], [1, 2, 3], [],
     ]  # fmt: skip
     again = bisect(project)
     assert again == found
     # What is known as evidence is not started again for another question either.
     ran = project.run("bisect", "--json", "--fresh")
-    assert [run["source"] for run in ran.json()["runs"]] == ["record"] * 4
+    assert [run["source"] for run in ran.json()["runs"]] == ["record"] * 5
 
 
 def test_a_hang_with_a_stubborn_child_and_a_stale_lock(tmp_path: Path) -> None:
     project = stub_project(
-        tmp_path, {1: part(1, start=STALE_LOCK), 3: part(3, start=HANG)}, stall=1.5
+        tmp_path, {1: part(1, start=STALE_LOCK), 3: part(3, start=HANG)}, stall=4.0
     )
     found = bisect(project, "--bad", "4", "--good", "1")
     assert names(found) == [[3]]
@@ -102,6 +105,27 @@ def test_what_cannot_be_tested_is_stepped_around(tmp_path: Path) -> None:
     found = bisect(project, "--probe", f"sh {script}")
     assert names(found) == [[4]]
     assert {run["outcome"] for run in found["runs"]} == {"started", "failed", "untestable"}
+
+
+def test_what_the_audit_has_on_record_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = of_files(tmp_path, {5: "BROKEN\n"})
+    opened = Project.open(project.root)
+    verdicts.keep(opened, Selection(), {5: ("missing", "no such module"), 6: ("whole", "")})
+    found = bisect(project, "--probe", PROBE)
+    assert found["runs"][2]["patches"] == [5]  # tried first
+    assert found["culprits"][0]["audit"] == [
+        {"patch": 5, "verdict": "missing", "why": "no such module"}
+    ]
+    ran = project.run("bisect", "--probe", PROBE)
+    assert "audit of 0005: missing: no such module" in ran.out.splitlines()
+
+    def broken(*of: object) -> dict[int, tuple[str, str]]:
+        raise KeyError("an audit that is broken")
+
+    monkeypatch.setattr(verdicts, "recall", broken)
+    assert names(bisect(project, "--probe", PROBE)) == [[5]]
 
 
 def test_several_at_a_time(tmp_path: Path) -> None:
@@ -259,4 +283,6 @@ def test_interrupted_it_goes_on_and_leaves_nothing(tmp_path: Path, number: signa
     found = ran.json()
     assert names(found) == [[3]]
     assert "going on from" in ran.err
-    assert len(found["runs"]) == len({tuple(run["patches"]) for run in found["runs"]})
+    # The lower end is started again before a name; nothing else is.
+    inside = [tuple(run["patches"]) for run in found["runs"] if run["patches"]]
+    assert len(inside) == len(set(inside))

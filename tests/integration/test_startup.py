@@ -5,13 +5,17 @@ from __future__ import annotations
 import os
 import socket
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from patchwright.smoke import devices
 from projects import TinyProject
+from stub_machine import StubMachine
 from stub_server import HANG, STALE_LOCK, part, processes, stub_project
 
 
@@ -177,3 +181,104 @@ def test_the_startup_tier_of_verify(tmp_path: Path) -> None:
     again = project.run(*args)
     assert "starting" not in again.err
     assert [row["verdict"] for row in again.json()["results"]] == ["passed", "failed"]
+
+
+# Devices, of a machine with a STUB driver: what is shown is how they are shared.
+
+
+def shows_devices(tmp_path: Path, count: int | None = None) -> TinyProject:
+    project = stub_project(tmp_path, {})
+    if count is not None:
+        path = project.root / "pyproject.toml"
+        head = "[tool.patchwright.startup]\n"
+        text = path.read_text("utf-8")
+        assert head in text
+        path.write_text(text.replace(head, f"{head}devices = {count}\n"), "utf-8")
+    return project
+
+
+@pytest.mark.parametrize(("count", "given"), [(None, "0,1"), (1, "0"), (8, "0,1"), (0, "none")])
+def test_a_start_takes_the_devices(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int | None, given: str
+) -> None:
+    machine = StubMachine(tmp_path, monkeypatch)
+    machine.devices("12 0 RTX", "12 0 RTX")
+    project = shows_devices(tmp_path, count)
+    probe = f'test "${{CUDA_VISIBLE_DEVICES:-none}}" = "{given}"'
+    assert project.run("start", "--probe", probe).code == 0
+
+
+def test_a_start_waits_for_devices_that_another_command_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = StubMachine(tmp_path, monkeypatch)
+    machine.devices("12 0 RTX", "12 0 RTX")
+    project = shows_devices(tmp_path)
+    folder = Path(os.environ["PATCHWRIGHT_CACHE"]) / "devices"
+    lease = devices.take(devices.probe(os.environ), 1, folder)
+    assert lease is not None
+    given_back: list[float] = []
+
+    def give_back() -> None:
+        given_back.append(time.time())
+        lease.close()
+
+    threading.Timer(2.0, give_back).start()
+    ran = project.run("start", "--probe", f"date +%s.%N >{tmp_path}/when")
+    assert ran.code == 0
+    assert float((tmp_path / "when").read_text()) >= given_back[0]
+    assert "waiting for the devices" in ran.err
+    free = devices.take(devices.probe(os.environ), 2, folder)
+    assert free is not None
+    free.close()
+
+
+def test_starts_of_one_bisection_take_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = StubMachine(tmp_path, monkeypatch)
+    machine.devices("12 0 RTX")
+    project = shows_devices(tmp_path)
+    lock = tmp_path / "lock"
+    probe = f"mkdir {lock} || exit 1; sleep 0.1; rmdir {lock}; exit 0"
+    ran = project.run("bisect", "--probe", probe, "-j", "3", "--runs", "2")
+    assert (ran.code, "no failure" in ran.out) == (0, True)
+
+
+# What is on record
+
+
+def test_status_tells_of_starts(tmp_path: Path) -> None:
+    project = stub_project(tmp_path, {3: part(3, start="undefined()")})
+
+    def told() -> Any:
+        return {row["number"]: row["evidence"].get("startup", {})
+                for row in project.run("status", "--json").json()["patches"]}  # fmt: skip
+
+    assert set(map(str, told().values())) == {"{}"}
+    assert project.run("start").code == 1
+    assert project.run("start", "--to", "2").code == 0
+    said = told()
+    last = max(said)
+    assert said[last]["step"]["verdict"] == "failed"
+    assert "undefined" in said[last]["step"]["why"]
+    assert said[2]["step"]["verdict"] == "passed"
+    assert "startup failed" in project.run("status").out
+
+
+def test_the_workspaces_of_starts_are_listed_and_pruned(tmp_path: Path) -> None:
+    cache = Path(os.environ["PATCHWRIGHT_CACHE"])
+    kept = cache / "startup" / ("a" * 64)
+    (kept / "cached").mkdir(parents=True)
+    (kept / "cached" / "k.so").write_bytes(b"x" * 5000)
+    (cache / "startup" / "mine").mkdir()
+    project = TinyProject(tmp_path)
+    (listed,) = project.run("cache", "list", "--json").json()["holdings"]
+    assert (listed["kind"], listed["count"], listed["size"]) == ("startup workspaces", 1, 5000)
+    assert project.run("cache", "prune").code == 0
+    assert kept.exists()
+    os.utime(kept, (0, 0))
+    ran = project.run("cache", "prune", "--json")
+    assert [r["kind"] for r in ran.json()["removed"]] == ["startup workspaces"]
+    assert not kept.exists()
+    assert (cache / "startup" / "mine").exists()

@@ -18,14 +18,20 @@ from patchwright.smoke.trees import format_listing
 from patchwright.startup.compiled import Workspaces, digest
 from patchwright.startup.judging import Started
 
-RUN = Run(frozenset({1, 3}), Outcome("failed", "s", ((3,), (1, 2)), "d", 1.25, "printed"), "probe")
+RUN = Run(
+    frozenset({1, 3}), Outcome("failed", "s", ((3,), (1, 2)), "d", 1.25, "printed"), tree="tree 1"
+)
 
 
 def test_a_log_reads_as_it_was_written(tmp_path: Path) -> None:
     journal = Journal(tmp_path, {"probe": "x"})
+    journal.suspected = (4, 2)
     journal.add(RUN)
     (found,) = Journal(tmp_path, {"probe": "x"}).runs
-    assert found == Run(RUN.state, Outcome("failed", "s", ((3,), (1, 2)), "d", 1.25), "probe")
+    assert Journal(tmp_path, {"probe": "x"}).suspected == (4, 2)
+    assert found == Run(
+        RUN.state, Outcome("failed", "s", ((3,), (1, 2)), "d", 1.25), "probe", "tree 1"
+    )
     assert journal.log_of(1).read_text() == "printed"
     assert Journal(tmp_path, {"probe": "y"}).runs == []
     journal.clear()
@@ -33,7 +39,15 @@ def test_a_log_reads_as_it_was_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", "{}", '{"format": 9, "runs": []}', '{"format": 1, "runs": [{"state": [1]}]}']
+    "text",
+    [
+        "",
+        "[]",
+        "{}",
+        '{"format": 9, "runs": []}',
+        '{"format": 1, "runs": [{"state": [1]}]}',
+        '{"format": 1, "suspected": [{}], "runs": []}',
+    ],
 )
 def test_what_is_no_log(tmp_path: Path, text: str) -> None:
     (tmp_path / "log").write_text(text)
@@ -54,9 +68,10 @@ def test_states_in_words() -> None:
 def test_a_range_is_told_as_one() -> None:
     problem = Problem(tuple(range(1, 9)), frozenset(), frozenset(range(1, 9)))
     answer = Answer("range", candidates=(3, 4), within=(1, 2, 3, 4), limited=True)
-    told = lines(answer, problem, [], lambda n: f"t{n}")
+    told = lines(answer, problem, [], lambda n: f"t{n}", {4: ("missing", "no such module")})
     assert told[0] == "range: at least one of 3-4 takes part"
-    assert "  if several fail together, all of them are in 1-4" in told
+    assert any("all that takes part is in 1-4" in line for line in told)
+    assert "audit of 0004: missing: no such module" in told
     assert any("--max-probes" in line for line in told)
 
 
@@ -66,6 +81,9 @@ def test_luck() -> None:
     assert Belief(6, 3).enough(0.01, 1) > 3
     assert Belief(6, 3).luck(5) < Belief(6, 3).luck(1) < 0.5
     assert Belief(0, 0).rate is None
+    # Though every failure showed so far: more before a name, and most of many choices.
+    assert Belief(6, 0).before_naming(1e-4, 128) > Belief(6, 0).before_naming(1e-4, 16) > 6
+    assert Belief(3, 3).before_naming(1e-4, 16) > Belief(6, 0).before_naming(1e-4, 16)
 
 
 def test_workspaces_are_kept_by_what_they_are_compiled_from(tmp_path: Path) -> None:

@@ -10,113 +10,34 @@ from dataclasses import replace
 import pytest
 
 from patchwright.bisecting.outcomes import Answer, Ask, Outcome, Problem, Run
-from patchwright.bisecting.search import decide, plan
+from patchwright.bisecting.planning import plan
+from patchwright.bisecting.search import decide
+from patchwright.bisecting.verdicts import Verdicts
 from simulated import GOOD, TARGET, Solved, Truth, git_bisect_runs, problem, solve
+from truths import (
+    KINDS,
+    NAMED,
+    SIZE,
+    Case,
+    Names,
+    cured_and_broken,
+    declared_dependants,
+    dependants_by_import,
+    failing_base,
+    needs_all_over,
+    one,
+    other_failure_in_the_middle,
+    pair,
+    single,
+    textual_dependants,
+    two_culprits,
+    untestable_stretch,
+)
 
-SIZE = 16
-SEEDS = range(60)
-Names = set[frozenset[int]]
-# A question, a truth, and the sets that are to be named (None: a culprit's needs differ).
-Case = tuple[Problem, Truth, Names]
-
-
-def one(*numbers: int) -> Names:
-    return {frozenset({n}) for n in numbers}
-
-
-def two_of(chance: random.Random) -> tuple[int, int]:
-    first, second = sorted(chance.sample(range(1, SIZE + 1), 2))
-    return first, second
-
-
-def three_of(chance: random.Random) -> tuple[int, int, int]:
-    first, second, third = sorted(chance.sample(range(1, SIZE + 1), 3))
-    return first, second, third
-
-
-def later(chance: random.Random, number: int) -> list[int]:
-    return [n for n in range(number + 1, SIZE + 1) if chance.random() < 0.4]
+SEEDS = range(40)
 
 
-def single(chance: random.Random) -> Case:
-    culprit = chance.randint(1, SIZE)
-    return problem(SIZE), Truth((frozenset({culprit}),)), one(culprit)
-
-
-def pair(chance: random.Random) -> Case:
-    both = frozenset(two_of(chance))
-    return problem(SIZE), Truth((both,)), {both}
-
-
-def untestable_stretch(chance: random.Random) -> Case:
-    breaker, culprit, repair = three_of(chance)
-    return problem(SIZE), Truth((frozenset({culprit}),), breakers={breaker: repair}), one(culprit)
-
-
-def other_failure_in_the_middle(chance: random.Random) -> Case:
-    breaker, culprit, repair = three_of(chance)
-    other = Outcome("failed", "error | KeyError | x.py:f | other", detail="KeyError: other")
-    truth = Truth((frozenset({culprit}),), breakers={breaker: repair}, broken=other)
-    return problem(SIZE), truth, one(culprit)
-
-
-def two_culprits(chance: random.Random) -> Case:
-    first, second = two_of(chance)
-    truth = Truth((frozenset({first}), frozenset({second})))
-    return problem(SIZE), truth, one(first, second)
-
-
-def cured_and_broken(chance: random.Random) -> Case:
-    cure, culprit = two_of(chance)
-    return problem(SIZE), Truth((frozenset({culprit}),), cure=cure), one(culprit)
-
-
-def repaired_and_broken_again(chance: random.Random) -> Case:
-    first, repair, last = three_of(chance)
-    truth = Truth((frozenset({first}), frozenset({last})), repaired={first: repair})
-    return problem(SIZE), truth, one(last)
-
-
-def declared_dependants(chance: random.Random) -> Case:
-    culprit = chance.randint(1, SIZE)
-    needs = {n: frozenset({culprit}) for n in later(chance, culprit)}
-    return problem(SIZE, needs=needs), Truth((frozenset({culprit}),)), one(culprit)
-
-
-def textual_dependants(chance: random.Random) -> Case:
-    culprit = chance.randint(1, SIZE)
-    textual = dict.fromkeys(later(chance, culprit), culprit)
-    return problem(SIZE), Truth((frozenset({culprit}),), textual=textual), one(culprit)
-
-
-def dependants_by_import(chance: random.Random) -> Case:
-    culprit = chance.randint(1, SIZE)
-    hidden = dict.fromkeys(later(chance, culprit)[:2], culprit)
-    return problem(SIZE), Truth((frozenset({culprit}),), hidden_needs=hidden), one(culprit)
-
-
-def need_by_import(chance: random.Random) -> Case:
-    need, culprit = two_of(chance)
-    return problem(SIZE), Truth((frozenset({culprit}),), hidden_needs={culprit: need}), one(culprit)
-
-
-def needs_all_over(chance: random.Random) -> Case:
-    needs = {
-        n: frozenset(chance.sample(range(1, n), min(n - 1, chance.randint(0, 2))))
-        for n in range(2, SIZE + 1)
-    }
-    culprit = chance.randint(1, SIZE)
-    return problem(SIZE, needs=needs), Truth((frozenset({culprit}),)), one(culprit)
-
-
-KINDS: list[Callable[[random.Random], Case]] = [
-    single, pair, untestable_stretch, other_failure_in_the_middle, two_culprits, cured_and_broken,
-    repaired_and_broken_again, declared_dependants, textual_dependants, dependants_by_import,
-    need_by_import, needs_all_over,
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", NAMED)
 def test_the_truth_comes_out(kind: Callable[[random.Random], Case]) -> None:
     for seed in SEEDS:
         question, truth, names = kind(random.Random(seed))
@@ -140,7 +61,7 @@ def holds(solved: Solved, names: Names, failing: Names) -> bool:
     return answer.kind in ("untestable", "hidden")
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", NAMED)
 def test_a_limit_never_gives_a_wrong_name(kind: Callable[[random.Random], Case]) -> None:
     for seed in range(12):
         question, truth, names = kind(random.Random(seed))
@@ -167,18 +88,50 @@ def test_a_failure_that_comes_and_goes(rate: float, runs: int) -> None:
     assert never_failed <= 30 * (1 - rate) ** runs * 3 + 1
 
 
-def test_needs_and_a_failure_that_comes_and_goes_give_no_wrong_name() -> None:
-    for seed in range(30):
-        question, truth, names = needs_all_over(random.Random(seed))
-        solved = solve(replace(question, runs=3), replace(truth, rate=0.7), seed)
-        assert solved.answer.kind == "starts" or solved.names == names, (seed, solved.answer)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("rate", [0.9, 0.7])
+def test_one_run_each_gives_no_wrong_name(
+    kind: Callable[[random.Random], Case], rate: float
+) -> None:
+    for seed in range(25):
+        question, truth, _ = kind(random.Random(seed))
+        solved = solve(question, replace(truth, rate=rate), 10**6 + seed)
+        # One of two may be missed, and a repaired one be named; never another.
+        assert solved.names <= set(truth.failing), (seed, solved.answer)
 
 
-def test_one_run_each_names_nothing_wrong_where_patches_stand_alone() -> None:
-    for seed in SEEDS:
-        question, truth, names = single(random.Random(seed))
-        solved = solve(question, replace(truth, rate=0.7), seed)
-        assert solved.answer.kind == "starts" or solved.names == names, (seed, solved.answer)
+# Seeds in which luck led to a wrong name, before it was asked for more.
+LUCKY: list[tuple[Callable[[random.Random], Case], float, int]] = [
+    (declared_dependants, 0.9, 8), (declared_dependants, 0.9, 36), (declared_dependants, 0.7, 321),
+    (textual_dependants, 0.7, 48), (dependants_by_import, 0.9, 8), (needs_all_over, 0.7, 55),
+    (failing_base, 0.7, 36), (pair, 0.7, 64), (single, 0.7, 91),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "rate", "seed"), LUCKY)
+def test_luck_is_found_out(kind: Callable[[random.Random], Case], rate: float, seed: int) -> None:
+    question, truth, names = kind(random.Random(seed))
+    assert solve(question, replace(truth, rate=rate), seed).names == names
+
+
+def test_a_limit_in_the_middle_of_luck_names_nothing_wrong() -> None:
+    for seed in range(12):
+        question, truth, _ = needs_all_over(random.Random(seed))
+        for limit in range(2, 24, 3):
+            question = replace(question, max_probes=limit)
+            solved = solve(question, replace(truth, rate=0.7), seed)
+            assert solved.names <= set(truth.failing), (seed, limit)
+            if solved.answer.kind == "range":
+                assert all(group <= set(solved.answer.within) for group in truth.failing)
+                assert len(solved.answer.candidates) > 1
+
+
+def test_the_confidence_counts_the_starts_without_it() -> None:
+    sure = solve(problem(SIZE), Truth((frozenset({9}),))).answer
+    quick = solve(problem(SIZE, confidence=0.5), Truth((frozenset({9}),))).answer
+    assert sure.confidence > quick.confidence
+    # One start of the rest: another culprit would have shown, but not for sure.
+    assert 0.5 < sure.completeness < 0.95
 
 
 def test_a_base_that_fails_the_same_way_is_no_patch() -> None:
@@ -253,6 +206,45 @@ def test_a_need_that_the_selection_leaves_out_cures() -> None:
 
     (culprit,) = solve(question, Founding(())).answer.culprits
     assert (culprit.patches, culprit.missing) == ((4,), (1,))
+
+
+def test_the_repeats_before_a_name_are_of_the_lower_end() -> None:
+    for culprit in range(1, SIZE + 1):
+        question = problem(SIZE)
+        log = solve(question, Truth((frozenset({culprit}),))).log
+        again = [run.state for n, run in enumerate(log) if run.state in {r.state for r in log[:n]}]
+        assert set(again) <= {question.bottom}
+
+
+def test_one_start_on_record_is_not_counted_for_each_state_of_its_tree() -> None:
+    def counted(*runs: Run) -> int:
+        return Verdicts(problem(4), runs).clean_without(4, frozenset())
+
+    states = [frozenset(s) for s in ((), (1,), (1, 2))]
+    assert counted(*(Run(s, GOOD, "record", "t") for s in states)) == 1
+    assert counted(Run(states[0], GOOD, "probe", "t"), Run(states[1], GOOD, "record", "t")) == 1
+    assert counted(*(Run(s, GOOD, "probe", "t") for s in states)) == 3
+
+
+# What the audit says
+
+
+def test_what_the_audit_suspects_is_tried_first() -> None:
+    question = problem(64, suspected=(20,))
+    solved = solve(question, Truth((frozenset({20}),)))
+    assert solved.names == one(20)
+    assert solved.log[2].state == {20}
+    # Among those that the traceback names, too.
+    trace = Truth((frozenset({20}),), trace=((10, 20, 30),))
+    assert solve(question, trace).log[2].state == {20}
+
+
+def test_a_wrong_suspicion_costs_one_start() -> None:
+    for culprit in range(1, SIZE):
+        plain = solve(problem(SIZE), Truth((frozenset({culprit}),)))
+        solved = solve(problem(SIZE, suspected=(SIZE,)), Truth((frozenset({culprit}),)))
+        assert solved.names == one(culprit)
+        assert solved.probes <= plain.probes + 1
 
 
 # Speed

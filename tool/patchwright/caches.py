@@ -25,7 +25,7 @@ DAY = 86400.0  # seconds
 _STORE = "objects.git"
 _PRUNED = ".objects.git.pruned"
 _APPLIED = "applied.sqlite"
-_OTHERS = ("pristine", "archives", "git", _APPLIED, "slots", "objects", "tmp")
+_OTHERS = ("pristine", "archives", "git", _APPLIED, "slots", "objects", "startup", "tmp")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _MIRROR = re.compile(r"[0-9a-f]{32}\.git")
 _PRISTINE = re.compile(r"[0-9a-f]{40}\.(json|lock)")
@@ -94,6 +94,7 @@ def holdings(cache: Path) -> list[Holding]:
         ("applied patches", _APPLIED, _rows),
         ("work-tree slots", "slots", lambda p: len(_slots(p))),
         ("compiled objects", "objects", lambda p: len(list(_objects(p)))),
+        ("startup workspaces", "startup", lambda p: len(_workspaces(p))),
         ("temporary files", "tmp", lambda p: len(list(p.iterdir()))),
     ]
     found = []
@@ -111,8 +112,9 @@ def prune(
 ) -> Pruned:
     """Remove what was not used for ``older_than`` days and what killed runs left behind.
 
-    Goes by age: compiled objects and work-tree slots. ``everything``: all that no
-    running process uses, whatever its age. ``dry_run`` only says what would go.
+    Goes by age: compiled objects, work-tree slots and the JIT workspaces of starts.
+    ``everything``: all that no running process uses, whatever its age. ``dry_run`` only
+    says what would go.
     """
     pruner = _Pruner(cache, time.time() - older_than * DAY, everything, dry_run)
     # Where nothing is, not even a lock file must appear.
@@ -132,6 +134,7 @@ class _Pruner:
     def run(self) -> None:
         self._slots()
         self._objects()
+        self._startup()
         with self._alone() as why:
             if why:
                 what = "object store" if self.everything else "leftovers of killed runs"
@@ -182,6 +185,13 @@ class _Pruner:
             for left in leftovers(part):
                 self._remove("leftovers of killed runs", part, [left])
 
+    def _startup(self) -> None:
+        folder = self.cache / "startup"
+        # No lock: a start that finds one gone while it copies it does without.
+        for path in _workspaces(folder):
+            if self._stale(path.stat().st_mtime):
+                self._remove("startup workspaces", path, [path], count=1)
+
     # With the store to ourselves
 
     @contextlib.contextmanager
@@ -203,7 +213,8 @@ class _Pruner:
         left += [*leftovers(self.cache / "pristine"), *self.cache.glob(_PRUNED)]
         left += self.cache.glob(f"{_STORE}.new")
         self._remove("leftovers of killed runs", self.cache, left)
-        for folder in sorted(self.cache.glob("tmp/patchwright-*")):
+        for folder in sorted(p for name in ("tmp", "startup")
+                             for p in self.cache.glob(f"{name}/patchwright-*")):  # fmt: skip
             with _locked(None, folder) as why:
                 if not why:
                     self._remove("leftovers of killed runs", folder, [folder])
@@ -336,6 +347,10 @@ def _objects(folder: Path) -> Iterator[Path]:
     for path in folder.glob("[0-9a-f][0-9a-f]/*"):
         if _SHA256.fullmatch(path.name):
             yield path
+
+
+def _workspaces(folder: Path) -> list[Path]:
+    return [p for p in sorted(folder.glob("*")) if _SHA256.fullmatch(p.name) and p.is_dir()]
 
 
 def _by_key(folder: Path) -> dict[str, list[Path]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from patchwright.applying.verdicts import ApplyVerdict
@@ -87,7 +87,25 @@ def _evidence(
             if what.verdict != "none":
                 tiers = found.setdefault(question.number, {})
                 tiers.setdefault(question.tier, {})[question.context] = what
+    starts = [p.number for p in picked if not p.smoke or p in ready]
+    for number, context, what in _starts(project, planner, selection, starts):
+        found.setdefault(number, {}).setdefault("startup", {}).setdefault(context, what)
     return found
+
+
+def _starts(
+    project: Project, planner: Planner, selection: Selection, numbers: Sequence[int]
+) -> Iterator[tuple[int, str, Known]]:
+    """Yield what starts on record say, by patch and context."""
+    if not project.config.startup or not numbers:
+        return
+    if not any(record.inputs.tier == "startup" for record in planner.tests.store.all()):
+        return
+    from patchwright.startup.tier import on_record
+
+    questions = planner.plan(Request(tuple(numbers), selection, ("startup",)))
+    for question, verdict, why in on_record(project, questions):
+        yield question.number, question.context, Known(verdict, why)
 
 
 def _known(

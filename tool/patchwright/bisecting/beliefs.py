@@ -1,19 +1,19 @@
 """How sure one may be of a clean run, judged by what the bad states did.
 
 One failure proves a state bad. A clean run proves less where the failure comes and goes.
-Let p be the chance that a bad state shows it. The belief about p is nine parts "it shows
-every time" and one part spread evenly over 0..1, and is then judged by the runs of the
-states that were seen to fail: one clean run among them ends the first part. The chance
-that a state with n clean runs is bad all the same is then at most the mean of (1-p)^n.
+Let p be the chance that a bad state shows it. Before any run p is spread evenly over
+0..1; the runs of the states that were seen to fail narrow that down. The chance that a
+bad state gives n clean runs in a row is then the mean of (1-p)^n.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-_ALWAYS = 0.9
 _MOST = 40  # clean runs; more are never asked for, the confidence says what is missing
+_SHOWS = 0.7  # a failure that shows less often than this is looked for with more runs
 
 
 @dataclass(frozen=True)
@@ -35,10 +35,7 @@ class Belief:
         mean = 1.0
         for n in range(runs):
             mean *= (self.clean + 1 + n) / (self.failures + self.clean + 2 + n)
-        if self.clean:
-            return mean
-        spread = (1 - _ALWAYS) / (self.failures + 1)
-        return spread / (_ALWAYS + spread) * mean
+        return mean
 
     def enough(self, risk: float, least: int) -> int:
         """Return how many clean runs bring the luck below ``risk``; ``least`` at least."""
@@ -47,6 +44,15 @@ class Belief:
         while self.clean and runs < _MOST and self.luck(runs) > risk:
             runs += 1
         return runs
+
+    def before_naming(self, risk: float, choices: int) -> int:
+        """Return the clean runs after which a patch is named: one of ``choices`` patches.
+
+        Though nothing may have shown yet that the failure comes and goes, it may: it is
+        taken to show in at least 7 of 10 runs, unless the runs say that it shows less often.
+        """
+        runs = int(math.log(choices / risk) / -math.log(1 - _SHOWS))
+        return self.enough(risk, max(1, runs))
 
 
 def belief(states: Iterable[Sequence[bool]]) -> Belief:

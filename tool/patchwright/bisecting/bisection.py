@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from patchwright.applying import chain
 from patchwright.bisecting.journal import Journal
 from patchwright.bisecting.outcomes import Answer, Ask, Outcome, Problem, Run, State
-from patchwright.bisecting.search import plan
+from patchwright.bisecting.planning import plan
 from patchwright.bisecting.suspects import Suspects
 from patchwright.errors import AnswerNo, InputError
 from patchwright.startup.records import StartRecords
@@ -38,7 +38,7 @@ class Limits:
     signature: str = ""
     runs: int = 1
     max_probes: int | None = None
-    confidence: float = 0.95
+    confidence: float = 0.9999
 
 
 def make_problem(project: Project, selection: Selection, limits: Limits) -> Problem:
@@ -117,11 +117,19 @@ class Bisection:
         self.records = StartRecords(self.project, self.starts.settings, self.starts.identity)
         self.journal = Journal(self.project.state_dir / "bisect", self._facts())
         self._recalled: set[State] = {run.state for run in self.journal.runs}
+        self._agree_on_suspects()
 
     def forget(self) -> None:
         """Begin anew: what is on record as evidence stays."""
         self.journal.clear()
         self._recalled = set()
+        self._agree_on_suspects()
+
+    def _agree_on_suspects(self) -> None:
+        """Go the way that the log goes, whatever was audited since."""
+        if self.journal.suspected is None:
+            self.journal.suspected = self.problem.suspected
+        self.problem = replace(self.problem, suspected=self.journal.suspected)
 
     def _facts(self) -> dict[str, Any]:
         series = self.project.series
@@ -146,12 +154,14 @@ class Bisection:
             if self._known(asks, on_run):
                 continue
             for ask in asks:
-                if (
-                    len(under_way) < jobs
-                    and ask.state not in under_way
-                    and self._may_start(len(under_way))
-                ):
-                    under_way[ask.state] = self.starts.begin(self._state(ask.state)), ask.why
+                if len(under_way) >= jobs or not self._may_start(len(under_way)):
+                    break
+                if ask.state in under_way:
+                    continue
+                attempt = self.starts.begin(self._state(ask.state))
+                if attempt is None:
+                    break  # another one of these has the devices
+                under_way[ask.state] = attempt, ask.why
             for attempt in finished([attempt for attempt, _ in under_way.values()]):
                 started = self.starts.finish(attempt)
                 if started is None:
@@ -159,7 +169,8 @@ class Bisection:
                 state = next(s for s, (a, _) in under_way.items() if a is attempt)
                 _, why = under_way.pop(state)
                 self.records.keep(attempt.state, started)
-                self._add(Run(state, self._outcome(started)), why, on_run)
+                tree = self._tree(attempt.state)
+                self._add(Run(state, self._outcome(started), tree=tree), why, on_run)
 
     def _known(self, asks: Sequence[Ask], on_run: OnRun) -> bool:
         """Take what needs no start: a state that does not apply, or one that is on record."""
@@ -177,7 +188,12 @@ class Bisection:
                 self._add(Run(ask.state, outcome, "applying"), ask.why, on_run)
                 found = True
             elif (started := self.records.find(state)) is not None:
-                self._add(Run(ask.state, self._outcome(started), "record"), ask.why, on_run)
+                for _ in range(max(1, self.records.starts(state))):
+                    self._add(
+                        Run(ask.state, self._outcome(started), "record", self._tree(state)),
+                        ask.why,
+                        on_run,
+                    )
                 found = True
         return found
 
@@ -191,6 +207,10 @@ class Bisection:
 
     def _state(self, numbers: State) -> chain.State:
         return self.chain.apply([self.project.series.get(n) for n in sorted(numbers)])[0]
+
+    def _tree(self, state: chain.State) -> str:
+        wanted = self.starts.settings.upstreams
+        return " ".join(f"{name}:{tree}" for name, tree in state.trees if name in wanted)
 
     def _outcome(self, started: Started) -> Outcome:
         return Outcome(

@@ -31,12 +31,14 @@ class Journal:
         self.path = folder / f"{self.key}.json"
         self.logs = folder / self.key
         self.runs: list[Run] = []
+        # What the audit made suspect when the question was first asked: a part of its path.
+        self.suspected: tuple[int, ...] | None = None
         if self.path.exists():
-            self.runs = read(self.path)
+            self.runs, self.suspected = read(self.path)
 
     def clear(self) -> None:
         """Forget every run."""
-        self.runs = []
+        self.runs, self.suspected = [], None
         self.path.unlink(missing_ok=True)
 
     def add(self, run: Run) -> None:
@@ -61,22 +63,26 @@ class Journal:
 
     def format(self) -> bytes:
         """Return the file's bytes."""
-        content = {"format": FORMAT, "facts": self.facts, "runs": [_data(r) for r in self.runs]}
+        content = {
+            "format": FORMAT, "facts": self.facts, "suspected": list(self.suspected or ()),
+            "runs": [_data(r) for r in self.runs],
+        }  # fmt: skip
         return json.dumps(content, indent=1).encode() + b"\n"
 
 
-def read(path: Path) -> list[Run]:
-    """Return the runs of a log; InputError where it is none."""
+def read(path: Path) -> tuple[list[Run], tuple[int, ...]]:
+    """Return the runs of a log and what the audit made suspect; InputError where it is none."""
     try:
         content = json.loads(path.read_bytes())
         if content["format"] != FORMAT:
             raise ValueError(f"its format is {content['format']!r}, this version reads {FORMAT}")
-        return [_run(data) for data in content["runs"]]
+        suspected = tuple(map(int, content.get("suspected", ())))
+        return [_run(data) for data in content["runs"]], suspected
     except OSError as error:
         raise InputError(
             f"the log cannot be read: {error.strerror}", where=str(path), next_step="name another"
         ) from error
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(
             f"this is no log of a bisection: {error}", where=str(path),
             next_step="begin anew with --fresh",
@@ -88,7 +94,7 @@ def _data(run: Run) -> dict[str, Any]:
     return {
         "state": sorted(run.state), "outcome": outcome.kind, "signature": outcome.signature,
         "suspects": [list(group) for group in outcome.suspects], "detail": outcome.detail,
-        "seconds": round(outcome.seconds, 3), "source": run.source,
+        "seconds": round(outcome.seconds, 3), "source": run.source, "tree": run.tree,
     }  # fmt: skip
 
 
@@ -105,4 +111,5 @@ def _run(data: Mapping[str, Any]) -> Run:
             str(data["detail"]), float(data["seconds"]),
         ),
         data["source"],
+        str(data.get("tree", "")),
     )  # fmt: skip

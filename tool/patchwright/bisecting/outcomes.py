@@ -39,12 +39,14 @@ class Outcome:
 class Run:
     """One line of the log. ``source`` is ``probe`` for a start that was made just now,
     ``record`` for one that was on record, ``applying`` for a state whose patches do not
-    apply: only the first one costs anything.
+    apply: only the first one costs anything. ``tree`` is what the state's patches make of
+    the upstreams that are started; one start on record answers for all states of a tree.
     """
 
     state: State
     outcome: Outcome
     source: Literal["probe", "record", "applying"] = "probe"
+    tree: str = ""
 
 
 @dataclass(frozen=True)
@@ -66,8 +68,9 @@ class Problem:
     left_out: Mapping[int, frozenset[int]] = field(default_factory=dict)
     signature: str = ""
     runs: int = 1
-    confidence: float = 0.95
+    confidence: float = 0.9999
     max_probes: int | None = None
+    suspected: tuple[int, ...] = ()
 
     @cached_property
     def _closures(self) -> dict[int, State]:
@@ -141,9 +144,11 @@ class Answer:
 
     ``candidates`` (kinds range and hidden): at least one of them takes part, and if one
     patch alone is to blame, it is among them; every patch that takes part is in
-    ``within``. ``confidence`` is the chance that no state that was taken to be good was
-    a bad one that started by luck. ``failure_rate`` is how often the failure shows,
-    estimated from the runs of bad states; None where there were none.
+    ``within``. ``confidence`` is the chance that what is said is not luck: of culprits,
+    that starts without them were; else that a state that was taken to be good is a bad
+    one. ``completeness``: the chance with which another culprit, were there one, would
+    have shown in the starts of the rest. ``failure_rate`` is how often the failure
+    shows, estimated from the runs of bad states; None where there were none.
     """
 
     kind: AnswerKind
@@ -155,6 +160,7 @@ class Answer:
     side: tuple[SideFinding, ...] = ()
     notes: tuple[str, ...] = ()
     confidence: float = 1.0
+    completeness: float = 0.0
     failure_rate: float | None = None
     limited: bool = False
 

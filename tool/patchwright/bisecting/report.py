@@ -8,6 +8,9 @@ from typing import Any
 from patchwright.bisecting.outcomes import Answer, Culprit, Problem, Run, State
 from patchwright.bisecting.shown import Shown
 
+# The audit's verdict and its reason, by patch number.
+Audited = Mapping[int, tuple[str, str]]
+
 # Exit codes: 0 nothing is wrong, 1 the answer is no, 3 nothing could be tested.
 _CODES = {"starts": 0, "untestable": 3}
 
@@ -51,9 +54,13 @@ def both(numbers: Collection[int]) -> str:
 
 
 def lines(
-    answer: Answer, problem: Problem, log: Sequence[Run], title: Callable[[int], str]
-) -> list[str]:
-    """Return the answer as lines of text; ``title`` gives a patch's upstream and subject."""
+    answer: Answer, problem: Problem, log: Sequence[Run], title: Callable[[int], str],
+    audited: Audited,
+) -> list[str]:  # fmt: skip
+    """Return the answer as lines of text; ``title`` gives a patch's upstream and subject.
+
+    ``audited`` gives the audit's verdict and its reason by patch number.
+    """
     ends = {
         "starts": _starts, "base-fails": _base_fails, "untestable": _untestable,
         "other-failure": _other, "hidden": _hidden, "culprits": _culprits, "range": _range,
@@ -61,12 +68,20 @@ def lines(
     told = ends[answer.kind](answer, problem, log, title)
     if answer.needed and answer.kind != "hidden":
         told.append(f"needed: {both(answer.needed)}: without it the lower end fails otherwise")
+    for number in sorted({*answer.candidates, *(n for c in answer.culprits for n in c.patches)}):
+        if number in audited:
+            verdict, why = audited[number]
+            told.append(f"audit of {number:04d}: {verdict}" + (f": {why}" if why else ""))
+    if not audited and answer.culprits:
+        told.append(
+            "audit: this selection was not audited; `patchwright audit` says what its gates lead to"
+        )
     told += [f"note: {note}" for note in answer.notes]
     for side in answer.side:
         told.append(f"side finding: {named(side.state, problem)} fails otherwise: {side.detail}")
     if answer.kind in ("culprits", "range"):
-        told.append(_sure(answer, problem))
-    return told
+        told += _sure(answer, problem)
+    return sorted(told, key=lambda line: line.startswith("Next: "))  # the next step comes last
 
 
 _Title = Callable[[int], str]
@@ -160,7 +175,8 @@ def _range(answer: Answer, problem: Problem, log: Sequence[Run], title: _Title) 
     told += [f"range: {more} of {ranges(answer.candidates)} takes part"]
     told += [f"  {n:04d} {title(n)}" for n in answer.candidates[:20]]
     if set(answer.within) != set(answer.candidates):
-        told.append(f"  if several fail together, all of them are in {ranges(answer.within)}")
+        told.append(f"  shown by a failure: all that takes part is in {ranges(answer.within)}; "
+                    "the narrower range rests on starts")  # fmt: skip
     told.append(
         "Next: the same command with a higher --max-probes goes on from here" if answer.limited
         else "Next: what lies between cannot be tested one by one; look at these patches"
@@ -168,13 +184,15 @@ def _range(answer: Answer, problem: Problem, log: Sequence[Run], title: _Title) 
     return told
 
 
-def _sure(answer: Answer, problem: Problem) -> str:
+def _sure(answer: Answer, problem: Problem) -> list[str]:
     rate = answer.failure_rate
     shows = "every time" if rate is None or rate == 1 else f"in {rate:.0%} of the starts"
-    text = f"confidence {min(answer.confidence, 0.999):.1%}: the failure showed {shows}"
-    if problem.runs == 1 and (rate is None or rate == 1):
-        text += "; if it comes and goes, repeat with --runs 3"
-    return text
+    told = [f"confidence {min(answer.confidence, 0.999):.1%}: the failure showed {shows}"]
+    if answer.kind == "culprits":
+        text = f"another culprit would have shown with {min(answer.completeness, 0.999):.1%}"
+        more = "; for more, repeat with --runs 3" if problem.runs == 1 and rate == 1 else ""
+        told.append(text + more)
+    return told
 
 
 def _detail(state: State, log: Sequence[Run]) -> str:
@@ -202,12 +220,12 @@ def shown_lines(found: Sequence[Shown], title: _Title) -> list[str]:
     return told
 
 
-def data(answer: Answer, problem: Problem, log: Sequence[Run]) -> dict[str, Any]:
+def data(answer: Answer, problem: Problem, log: Sequence[Run], audited: Audited) -> dict[str, Any]:
     """Return the answer and the log as data for JSON."""
     return {
         "answer": answer.kind,
         "signature": answer.signature,
-        "culprits": [_culprit_data(culprit) for culprit in answer.culprits],
+        "culprits": [_culprit_data(culprit, audited) for culprit in answer.culprits],
         "candidates": list(answer.candidates),
         "within": list(answer.within),
         "needed": list(answer.needed),
@@ -217,6 +235,7 @@ def data(answer: Answer, problem: Problem, log: Sequence[Run]) -> dict[str, Any]
             for s in answer.side
         ],
         "confidence": round(answer.confidence, 4),
+        "completeness": round(answer.completeness, 4),
         "failure_rate": answer.failure_rate,
         "limited": answer.limited,
         "starts": sum(run.source == "probe" for run in log),
@@ -230,12 +249,14 @@ def data(answer: Answer, problem: Problem, log: Sequence[Run]) -> dict[str, Any]
     }  # fmt: skip
 
 
-def _culprit_data(culprit: Culprit) -> Mapping[str, Any]:
+def _culprit_data(culprit: Culprit, audited: Audited) -> Mapping[str, Any]:
     return {
         "patches": list(culprit.patches), "needs": list(culprit.needs),
         "undeclared_needs": list(culprit.learned), "missing_needs": list(culprit.missing),
         "fails": sorted(culprit.fails), "starts": [sorted(s) for s in culprit.starts],
         "undecided": culprit.undecided,
+        "audit": [{"patch": n, "verdict": audited[n][0], "why": audited[n][1]}
+                  for n in culprit.patches if n in audited],
     }  # fmt: skip
 
 

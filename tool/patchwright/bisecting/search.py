@@ -11,15 +11,14 @@ taken into account at once.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from patchwright.bisecting.isolating import Isolation, Side
+from patchwright.bisecting.naming import Doubt, Found, bad_in_common, doubt, luck
 from patchwright.bisecting.outcomes import (
-    NOTHING,
     Answer,
     Ask,
     Culprit,
-    Outcome,
     Problem,
     Run,
     State,
@@ -45,51 +44,13 @@ def decide(problem: Problem, log: Sequence[Run]) -> Ask | Answer:
     return search.finished(answer)
 
 
-def plan(problem: Problem, log: Sequence[Run], jobs: int) -> list[Ask] | Answer:
-    """Return up to ``jobs`` states worth probing at the same time, or the answer.
-
-    The first is what ``decide`` asks for; the others are what it would ask next, were the
-    first ones to fail or to start.
-    """
-    first = decide(problem, log)
-    if isinstance(first, Answer):
-        return first
-    target = Verdicts(problem, log).target
-    asks = [first]
-    ahead: list[tuple[list[Run], Ask]] = [(list(log), first)]
-    while ahead and len(asks) < jobs:
-        known, ask = ahead.pop(0)
-        for outcome in (Outcome("failed", target), Outcome("started")):
-            then = [*known, Run(ask.state, outcome)]
-            following = decide(problem, then) if outcome.kind == "started" or target else None
-            if isinstance(following, Ask):
-                ahead.append((then, following))
-                if len(asks) < jobs and following.state not in {a.state for a in asks}:
-                    asks.append(following)
-        if len(ahead) > 4 * jobs:
-            break
-    return asks
-
-
-@dataclass
-class _Found:
-    """A set that fails together, or (``between`` not empty) one that is not closed in."""
-
-    patches: list[int] = field(default_factory=list)
-    learned: set[int] = field(default_factory=set)
-    fails: State = NOTHING
-    between: State = NOTHING
-    within: State = NOTHING
-    trouble: str = ""
-
-
 class _Search:
     def __init__(self, problem: Problem, log: Sequence[Run]) -> None:
         self.problem = problem
         self.verdicts = Verdicts(problem, log)
         self.base = problem.bottom
         self.needed: tuple[int, ...] = ()
-        self.culprits: list[_Found] = []
+        self.culprits: list[Found] = []
         self.done: list[Culprit] = []
         self.notes: list[str] = []
         # The narrowest range that is known to hold a culprit, and the state it is in.
@@ -104,10 +65,11 @@ class _Search:
     def finished(self, answer: Answer) -> Answer:
         verdicts = self.verdicts
         side = verdicts.side_findings() if answer.kind != "starts" else ()
+        named = answer.kind == "culprits"
         return replace(
             answer, signature=verdicts.target, needed=self.needed, side=side,
-            notes=tuple(self.notes), confidence=verdicts.confidence(),
-            failure_rate=verdicts.belief.rate,
+            notes=tuple(self.notes), failure_rate=verdicts.belief.rate,
+            confidence=answer.confidence if named else verdicts.confidence(),
         )  # fmt: skip
 
     def unfinished(self) -> Answer:
@@ -120,8 +82,8 @@ class _Search:
         for found in self.culprits[len(self.done) :]:
             names = " and ".join(f"{n:04d}" for n in found.patches)
             self.notes.append(
-                f"{names}: fails with nothing else but its needs; that the rest starts without "
-                "it was not shown"
+                f"{names}: fails with nothing else but its needs; that it is to blame, and "
+                "nothing else, was not made sure of"
             )
         return Answer(
             "range", culprits=tuple(self.done), candidates=tuple(sorted(self.between)),
@@ -140,8 +102,18 @@ class _Search:
             if found.between:
                 return self._range()
             self.culprits.append(found)
+            shared = bad_in_common(self.verdicts, self.base, self.culprits)
+            if shared is not None:
+                self.culprits.clear()
+                found = self._minimal(self.base, shared)
+                continue
             rest, verdict, trouble = self._rest()
             if verdict == "bad":
+                # Another one; but first, is this one a culprit at all?
+                against = doubt(self.verdicts, self.base, found)
+                if against is not None and against.verdict == "bad":
+                    self.culprits.remove(found)
+                    rest = against.state
                 self.between = self.within = rest - self.base
                 found = self._minimal(self.base, rest)
                 continue
@@ -149,7 +121,16 @@ class _Search:
                 found.trouble = trouble
             other = self._fails_without_one()
             if other is None:
-                return self._confirmed(rest)
+                kept = self._kept()
+                doubted = self._doubted(kept, rest)
+                if doubted is None:
+                    return self._confirmed(kept, rest)
+                found, against = doubted
+                if against.verdict == "unclear":
+                    self.between = self.within = found.fails - self.base
+                    return self._range()
+                self.culprits.remove(found)
+                other = against.state
             found = self._minimal(self.base, other)
 
     def _bracket(self) -> Answer | None:
@@ -194,25 +175,25 @@ class _Search:
 
     # Finding a smallest failing set
 
-    def _by_suspects(self, top: State) -> _Found | None:
+    def _by_suspects(self, top: State) -> Found | None:
         """Try what the traceback names first; None where that does not settle it."""
-        outcome = next((r.outcome for r in self.verdicts.runs(top) if self.verdicts.hit(r)), None)
-        for group in (outcome.suspects if outcome is not None else ())[:1]:
+        for group, why in self.verdicts.likely():
             inside = [n for n in group if n in top - self.base]
             state = self.base | self.problem.closure(inside)
-            if not inside or state == top or self.of(state, "the traceback names it") != "bad":
+            if not inside or state == top or self.of(state, why) != "bad":
                 continue
-            self.between = self.within = state - self.base
+            if len(state - self.base) > 1:
+                self.between = self.within = state - self.base
             rest = self.problem.without(top, inside)
             if len(inside) == 1 and self.of(rest, "all but the suspect") == "good":
                 # What fails lies in its closure, and without it nothing does.
-                return _Found(inside, fails=state)
+                return Found(inside, fails=state)
             return self._minimal(self.base, state)
         return None
 
-    def _minimal(self, low: State, high: State) -> _Found:
+    def _minimal(self, low: State, high: State) -> Found:
         """Return patches in ``high`` that fail together, and none of them without the others."""
-        found = _Found()
+        found = Found()
         while True:
             low, high = self._isolate(low, high, "good", ("bad",), "between the ends", narrow=True)
             if len(high - low) > 1:
@@ -231,14 +212,14 @@ class _Search:
             self._drop_unneeded(found)
         return found
 
-    def _alone(self, alone: State, found: _Found) -> Verdict:
+    def _alone(self, alone: State, found: Found) -> Verdict:
         names = " and ".join(f"{n:04d}" for n in sorted(found.patches))
         why = f"{names} with nothing but its needs"
         verdict = self.of(alone, why)
         # Before it is said to fail only together with another one: was that start luck?
         return self.of(alone, why, FIRM) if verdict == "good" else verdict
 
-    def _drop_unneeded(self, found: _Found) -> None:
+    def _drop_unneeded(self, found: Found) -> None:
         """Make sure that none of the set fails without one of the others."""
         for number in list(found.patches):
             others = [n for n in found.patches if n != number]
@@ -248,7 +229,7 @@ class _Search:
                 if self.of(state, f"{names} without {number:04d}", FIRM) == "bad":
                     found.patches, found.fails = others, state
 
-    def _learn_needs(self, alone: State, high: State, found: _Found) -> tuple[State, Verdict]:
+    def _learn_needs(self, alone: State, high: State, found: Found) -> tuple[State, Verdict]:
         """Find what a set needs to be tested at all: it fails otherwise without that."""
         why = "what it cannot be tested without"
         verdict: Verdict = "unclear"
@@ -292,7 +273,7 @@ class _Search:
 
     # Leaving culprits out
 
-    def _left_out(self, found: _Found) -> int:
+    def _left_out(self, found: Found) -> int:
         """Return the one of a set that is left out: the fewest others need it."""
         return min(found.patches, key=lambda n: (len(self.problem.dependants((n,))), -n))
 
@@ -354,17 +335,34 @@ class _Search:
             return state
         return None
 
-    def _confirmed(self, rest: State) -> Answer:
+    def _kept(self) -> list[Found]:
+        """Return the culprits that fail in the whole series too."""
+        if len(self.culprits) == 1:
+            return list(self.culprits)
+        return [found for found in self.culprits if self._still_fails(found)]
+
+    def _doubted(self, kept: Sequence[Found], rest: State) -> tuple[Found, Doubt] | None:
+        """Return a culprit that is not to be named, and what speaks against it."""
+        for found in kept:
+            against = doubt(self.verdicts, self.base, found, rest)
+            if against is not None:
+                return found, against
+        return None
+
+    def _confirmed(self, kept: Sequence[Found], rest: State) -> Answer:
         """Return the answer: each culprit with what shows it."""
-        kept = self.culprits
-        if len(kept) > 1:
-            kept = [found for found in kept if self._still_fails(found)]
+        verdicts, chance = self.verdicts, 0.0
         for found in kept:
             self.done.append(self._culprit(found, rest, alone=len(kept) == 1))
+            chance += luck(verdicts, self.base, found)
         self.done.sort(key=lambda culprit: culprit.patches)
-        return Answer("culprits", culprits=tuple(self.done))
+        clean = sum(map(verdicts.clean, verdicts.runs(rest)))
+        return Answer(
+            "culprits", culprits=tuple(self.done), confidence=max(0.0, 1 - chance),
+            completeness=1 - verdicts.belief.luck(clean),
+        )  # fmt: skip
 
-    def _still_fails(self, found: _Found) -> bool:
+    def _still_fails(self, found: Found) -> bool:
         """Whether a culprit fails in the whole series; another patch may repair it."""
         others = {self._left_out(other) for other in self.culprits if other is not found}
         state = self._all_but(others)
@@ -378,7 +376,7 @@ class _Search:
         )
         return False
 
-    def _culprit(self, found: _Found, rest: State, *, alone: bool) -> Culprit:
+    def _culprit(self, found: Found, rest: State, *, alone: bool) -> Culprit:
         problem = self.problem
         starts = [] if found.trouble else [rest]
         if alone and not found.trouble and len(found.patches) > 1:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from patchwright.bisecting.beliefs import Belief, belief
@@ -14,6 +15,8 @@ Verdict = Literal["good", "bad", "unclear"]
 # Clean runs before a good state is believed against a smaller one that failed, or before
 # a patch is said to fail only together with another.
 FIRM = 3
+_RISK = 0.05  # that a narrowing is led astray by luck; what is named is made sure of after it
+_SUSPECTED = 3  # patches of which the audit has to suspect no more, to be worth a start
 _UNCLEAR = 3  # runs with another failure, among clean ones, that make a state unclear
 
 
@@ -86,8 +89,37 @@ class Verdicts:
             # Either a patch on top repairs it, or this start was luck: look again.
             least = max(least, FIRM + 1)
         goods = math.log2(len(self.problem.top) + 2) + 2
-        risk = (1 - self.problem.confidence) / goods
-        return self.belief.enough(risk, max(least, self.problem.runs))
+        return self.belief.enough(_RISK / goods, max(least, self.problem.runs))
+
+    def clean_without(self, number: int, state: State) -> int:
+        """Return the clean runs of all states that hold ``state`` and not that patch.
+
+        Were ``state`` bad already, all of them would have started by luck.
+        """
+        found = [
+            run for other, runs in self._runs.items() for run in runs
+            if state <= other <= self.problem.top and number not in other
+            and other not in self.failed and self.clean(run)
+        ]  # fmt: skip
+        return _starts(found)
+
+    def likely(self) -> Iterator[tuple[Sequence[int], str]]:
+        """Yield the patches that the traceback names, first those that the audit suspects."""
+        hits = [run.outcome for run in self.runs(self.problem.top) if self.hit(run)]
+        named = hits[0].suspects[0] if hits and hits[0].suspects else ()
+        suspected = [n for n in named or self.problem.suspected if n in self.problem.suspected]
+        if suspected and len(suspected) <= _SUSPECTED and tuple(suspected) != named:
+            yield suspected, "the audit suspects it"
+        if named:
+            yield named, "the traceback names it"
+
+    def points_at(self, number: int, others: State) -> bool:
+        """Whether each traceback so far names that patch first, alone, and none of ``others``."""
+        groups = [run.outcome.suspects for run in self.log if self.hit(run)]
+        return all(
+            found[:1] == ((number,),) and others.isdisjoint(n for group in found for n in group)
+            for found in groups
+        )  # fmt: skip
 
     def confidence(self) -> float:
         """Return the chance that no state relied on started by luck."""
@@ -106,3 +138,17 @@ class Verdicts:
                 if len(run.state) < len(first.state):
                     found[signature] = run
         return tuple(SideFinding(s, r.outcome.detail, r.state) for s, r in found.items())
+
+
+def _starts(clean: Sequence[Run]) -> int:
+    """Count starts, not runs: one on record is told again for each state of its tree."""
+    made: Counter[str] = Counter()
+    told: Counter[tuple[str, State]] = Counter()
+    for run in clean:
+        if run.source == "probe":
+            made[run.tree or str(sorted(run.state))] += 1
+        else:
+            told[run.tree or str(sorted(run.state)), run.state] += 1
+    for (tree, _), count in told.items():
+        made[tree] = max(made[tree], count)
+    return made.total()

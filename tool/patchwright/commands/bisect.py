@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from patchwright.project import Project
     from patchwright.series import Selection
 
+    Audited = dict[int, tuple[str, str]]
+
 
 @click.command(cls=SelectingCommand, short_help="Find the patches that break startup.")
 @click.option("--good", type=click.IntRange(min=0), metavar="N",
@@ -38,8 +40,8 @@ if TYPE_CHECKING:
               help="The failure to search for.  [default: that of the first start]")  # fmt: skip
 @click.option("--runs", type=click.IntRange(min=1), default=1, metavar="K", show_default=True,
               help="Start each end K times; a good state takes K clean starts.")  # fmt: skip
-@click.option("--confidence", type=click.FloatRange(0.5, 0.999), default=0.95, metavar="P",
-              show_default=True, help="For failures that come and go.")  # fmt: skip
+@click.option("--confidence", type=click.FloatRange(0.5, 0.99999), default=0.9999, metavar="P",
+              show_default=True, help="Less makes fewer starts before a name.")  # fmt: skip
 @click.option("--max-probes", type=click.IntRange(min=1), metavar="M",
               help="Make M starts at most; then say what is known.")  # fmt: skip
 @click.option("-j", "--jobs", type=click.IntRange(min=1), default=1, metavar="J",
@@ -62,6 +64,9 @@ def command(
 
     What was learned is kept after every start: interrupted, the same command goes on.
     """
+    from dataclasses import replace
+
+    from patchwright.bisecting.audited import audited, suspected
     from patchwright.bisecting.bisection import Bisection, Limits, make_problem
     from patchwright.commands.start import probe_settings
     from patchwright.project import Project
@@ -72,9 +77,10 @@ def command(
     limits = Limits(good, bad, signature, runs, max_probes, confidence)
     with progress("reading the pins and the series") as say:
         project.progress = say
-        problem = make_problem(project, selection, limits)
+        verdicts = audited(project, selection)
+        problem = replace(make_problem(project, selection, limits), suspected=suspected(verdicts))
         if replay is not None:
-            return _replay(project, problem, replay, as_json)
+            return _replay(project, problem, replay, verdicts, as_json)
         if not (probe or start) and good is None and bad is None:
             code = _shown(project, selection, as_json, say)
             if code is not None:
@@ -86,7 +92,7 @@ def command(
             if fresh:
                 bisection.forget()
             answer = _solve(bisection, jobs, say)
-    _report(project, problem, bisection.journal.runs, answer, as_json)
+    _report(project, problem, bisection.journal.runs, answer, verdicts, as_json)
     if not as_json:
         click.echo(f"log: {bisection.journal.path}")
     from patchwright.bisecting.report import exit_code
@@ -121,19 +127,22 @@ def _solve(bisection: Bisection, jobs: int, say: Callable[[str], None]) -> Answe
     return bisection.solve(jobs=jobs, on_run=on_run)
 
 
-def _replay(project: Project, problem: Problem, log: Path, as_json: bool) -> int:
+def _replay(project: Project, problem: Problem, log: Path, verdicts: Audited, as_json: bool) -> int:
+    from dataclasses import replace
+
     from patchwright.bisecting.journal import read
     from patchwright.bisecting.outcomes import Answer
     from patchwright.bisecting.report import exit_code, named
     from patchwright.bisecting.search import decide
 
-    runs = read(log)
+    runs, suspected = read(log)
+    problem = replace(problem, suspected=suspected)
     answer = decide(problem, runs)
     if not isinstance(answer, Answer):
         click.echo(f"the log is not complete: next would be {named(answer.state, problem)} "
                    f"({answer.why})")  # fmt: skip
         return 1
-    _report(project, problem, runs, answer, as_json)
+    _report(project, problem, runs, answer, verdicts, as_json)
     return exit_code(answer)
 
 
@@ -156,15 +165,16 @@ def _shown(
 
 
 def _report(
-    project: Project, problem: Problem, runs: Sequence[Run], answer: Answer, as_json: bool
-) -> None:
+    project: Project, problem: Problem, runs: Sequence[Run], answer: Answer, verdicts: Audited,
+    as_json: bool,
+) -> None:  # fmt: skip
     from patchwright.bisecting.report import data, lines
 
     if as_json:
-        print_json(data(answer, problem, runs))
+        print_json(data(answer, problem, runs, verdicts))
         return
     _table(problem, runs)
-    for line in lines(answer, problem, runs, _titles(project)):
+    for line in lines(answer, problem, runs, _titles(project), verdicts):
         click.echo(line)
 
 

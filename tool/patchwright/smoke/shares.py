@@ -33,10 +33,19 @@ class Shares:
         One device at ``gpu``; at ``multi-gpu`` all that are of one kind, so that how many
         ranks there are depends on the machine alone. The other tiers get none.
         """
-        if tier not in GPU_TIERS or self._group is None:
+        if tier not in GPU_TIERS:
             return Lease()
-        count = 1 if tier == "gpu" else len(self._group.devices)
-        lease = devices.take(self._group, count, self.folder)
+        return self.take_devices(1 if tier == "gpu" else None)
+
+    def take_devices(self, count: int | None) -> Lease | None:
+        """Return ``count`` devices, or all of one kind; None where they have to be waited for.
+
+        No device on a machine that has none, and no more than there are.
+        """
+        if count == 0 or self._group is None:
+            return Lease()
+        there = len(self._group.devices)
+        lease = devices.take(self._group, min(count or there, there), self.folder)
         if lease is not None:
             self._out.append(lease)
         return lease

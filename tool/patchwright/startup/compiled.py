@@ -44,10 +44,13 @@ class Workspaces:
         kept = self.folder / key
         if not key or not kept.is_dir():
             return False
-        # Times are kept: ninja compares them. Locks of the start that made it are not.
-        shutil.copytree(
-            kept, workspace, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.lock")
-        )
+        try:
+            # Times are kept: ninja compares them. Locks of the start that made it are not.
+            shutil.copytree(kept, workspace, dirs_exist_ok=True, ignore=_LOCKS)
+            os.utime(kept)  # the time of the last use, for pruning
+        except OSError:  # pruned meanwhile
+            shutil.rmtree(workspace, ignore_errors=True)
+            return False
         return True
 
     def keep(self, key: str, workspace: Path) -> None:

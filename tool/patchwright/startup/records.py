@@ -48,8 +48,14 @@ class StartRecords:
         record = self.store.find(self._inputs(state).key())
         return _started(record) if record is not None else None
 
+    def starts(self, state: State) -> int:
+        """Return how many clean starts of a state are on record, without one that failed."""
+        return _count(self.store.find(self._inputs(state).key()))
+
     def keep(self, state: State, started: Started) -> None:
         """Keep the outcome of a start; a failure on record is never replaced by a success.
+
+        Clean starts of the same are counted.
 
         One that could not be tested is not kept: what was in the way may be gone next time.
         """
@@ -62,7 +68,7 @@ class StartRecords:
         machine = self._needs.machine
         self.store.keep(new_record(
             inputs, outcome=_OUTCOMES[started.outcome], reason=started.detail[:2000],
-            seconds=started.seconds, log=started.log, tests=(_facts(started),),
+            seconds=started.seconds, log=started.log, tests=(_facts(started, 1 + _count(known)),),
             machine={"device": machine.devices[0].name} if machine is not None else {},
         ))  # fmt: skip
 
@@ -79,8 +85,19 @@ class StartRecords:
                       environment=environment)  # fmt: skip
 
 
-def _facts(started: Started) -> dict[str, Any]:
+def _count(record: Record | None) -> int:
+    """Return how many clean starts a record stands for."""
+    if record is None or record.outcome != "passed":
+        return 0
+    try:
+        return int(record.tests[0].get("starts", 1))
+    except (IndexError, ValueError):
+        return 1
+
+
+def _facts(started: Started, starts: int) -> dict[str, Any]:
     return {
+        "starts": starts if started.outcome == "started" else 0,
         "kind": started.kind, "signature": started.signature, "stage": started.stage,
         "frames": json.dumps(started.frames), "files": json.dumps(started.files),
         "imported": json.dumps(started.imported),

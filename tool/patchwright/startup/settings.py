@@ -23,7 +23,7 @@ from patchwright.startup import sglang
 _PROFILES: dict[str, Mapping[str, object]] = {"sglang": sglang.PROFILE}
 _KEYS = (
     "profile", "command", "arguments", "environment", "pass-environment", "upstreams", "ready",
-    "answer", "deadline", "cold-deadline", "stall", "disk-limit",
+    "answer", "deadline", "cold-deadline", "stall", "disk-limit", "devices",
 )  # fmt: skip
 _READY_KEYS = ("log", "path")
 _ANSWER_KEYS = ("path", "body", "match", "distinct")
@@ -53,6 +53,7 @@ class Settings:
     ``ready_path`` the command is judged by its exit code. ``stages`` are texts in the
     log, in the order in which they come. ``proves``: some process must have imported
     the patched tree. ``workspaces`` maps a variable to what its folder is compiled from.
+    ``devices``: how many CUDA devices a start takes; None: all of one kind.
     """
 
     command: tuple[str, ...]
@@ -70,6 +71,7 @@ class Settings:
     proves: bool = False
     workspaces: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     by_shell: bool = False
+    devices: int | None = None
 
     def digest(self) -> str:
         """Return what tells one probe from another: 64 hex digits."""
@@ -131,6 +133,7 @@ def _common(config: Config, values: _Values) -> dict[str, Any]:
         "cold_deadline": values.number("cold-deadline", 3600.0),
         "stall": values.number("stall", 300.0),
         "disk_limit": int(values.number("disk-limit", 20.0) * (1 << 30)),
+        "devices": values.count("devices"),
     }
 
 
@@ -238,6 +241,13 @@ class _Values:
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e9:
             self.refuse(name, f"{value!r} is not a number above 0", "give one")
         return float(value)
+
+    def count(self, name: str) -> int | None:
+        value = self.given.get(name)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int)
+                                  or not 0 <= value <= 1024):  # fmt: skip
+            self.refuse(name, f"{value!r} is not a whole number", "give one; 0 for none")
+        return value
 
 
 def _isolated() -> frozenset[str]:

@@ -19,6 +19,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
@@ -30,9 +31,11 @@ import patchwright
 from patchwright.applying.chain import State
 from patchwright.errors import InputError, PatchwrightError
 from patchwright.smoke import isolation
+from patchwright.smoke.devices import Lease
 from patchwright.smoke.environments import describe, interpreter, program_path
 from patchwright.smoke.outcomes import Blocked
 from patchwright.smoke.seats import Seat, take_seat
+from patchwright.smoke.shares import Shares
 from patchwright.smoke.sites import site_tree
 from patchwright.startup import compiled, hook
 from patchwright.startup.judging import Started, judge
@@ -45,6 +48,7 @@ if TYPE_CHECKING:
 
 _LEAVING = 30.0  # seconds that a supervisor gets to kill a start and leave
 _PORTS = 3  # tries with another port
+_WAIT = 0.5  # seconds between two looks whether the devices are free
 _LONG = 60  # characters; a socket's path in TMPDIR may have 107
 _START = (
     "import sys; sys.path.insert(0, sys.argv[1]); "
@@ -61,6 +65,7 @@ class Attempt:
     place: Place
     process: subprocess.Popen[bytes]
     port: int
+    lease: Lease
     keys: Mapping[str, str] = field(default_factory=dict)  # variable to workspace key
     tries: int = 1
 
@@ -81,6 +86,7 @@ class Starts:
         self._workspaces = compiled.Workspaces(project.cache_dir / "startup")
         self._free: list[Seat] = []
         self._under_way: list[Attempt] = []
+        self._shares = Shares(project)
         self._stack = ExitStack()
         self._links: Path | None = None
 
@@ -95,24 +101,33 @@ class Starts:
             for attempt in list(self._under_way):
                 self._end(attempt)
         finally:
+            self._shares.close()
             self._stack.close()
 
     def run(self, state: State) -> Started:
         """Start ``state`` and wait for the outcome."""
         attempt = self.begin(state)
+        assert attempt is not None, "nothing else of ours is under way"
         while (started := self.finish(attempt)) is None:
             pass
         return started
 
-    def begin(self, state: State) -> Attempt:
-        """Begin a start of ``state``. Raises PatchwrightError where the cache is not writable."""
+    def begin(self, state: State) -> Attempt | None:
+        """Begin a start of ``state``; None where another one of these has the devices.
+
+        Waits for what other commands have. Raises PatchwrightError where the cache is not
+        writable.
+        """
+        lease = self._lease()
+        if lease is None:
+            return None
         seat = self._free.pop() if self._free else self._seat()
         trees = tuple((n, t) for n, t in state.trees if n in self.settings.upstreams)
         shown = State(trees)
         place = seat.place(self.project.store, "tree", site_tree(self.project, shown), trees)
         port = _free_port()
-        process, keys = self._launch(seat, place, port)
-        attempt = Attempt(state, seat, place, process, port, keys)
+        process, keys = self._launch(seat, place, port, lease)
+        attempt = Attempt(state, seat, place, process, port, lease, keys)
         self._under_way.append(attempt)
         return attempt
 
@@ -140,7 +155,9 @@ class Starts:
         if started.kind == "port" and attempt.tries < _PORTS and self._names_port:
             attempt.tries += 1
             attempt.port = _free_port()
-            attempt.process, attempt.keys = self._launch(attempt.seat, attempt.place, attempt.port)
+            attempt.process, attempt.keys = self._launch(
+                attempt.seat, attempt.place, attempt.port, attempt.lease
+            )
             return None
         if started.kind == "missing-command":
             raise InputError(
@@ -157,7 +174,7 @@ class Starts:
     # One start
 
     def _launch(
-        self, seat: Seat, place: Place, port: int
+        self, seat: Seat, place: Place, port: int, lease: Lease
     ) -> tuple[subprocess.Popen[bytes], dict[str, str]]:
         settings, folder = self.settings, seat.run_folder
         shutil.rmtree(folder, ignore_errors=True)
@@ -178,7 +195,7 @@ class Starts:
                  "root": str(self.project.root)}  # fmt: skip
         if any("{python}" in word for word in settings.command):
             words["python"] = str(self._python)
-        environment = self._environment(folder, place.site, words)
+        environment = self._environment(folder, place.site, words) | lease.environment
         keys, warm = self._seed(place, folder)
         command = tuple(filled(word, words) for word in settings.command)
         order = Order(
@@ -257,6 +274,17 @@ class Starts:
         self._stack.callback(seat.close)
         return seat
 
+    def _lease(self) -> Lease | None:
+        told = False
+        while (lease := self._shares.take_devices(self.settings.devices)) is None:
+            if self._under_way:
+                return None
+            if not told:
+                self.project.progress("waiting for the devices: another command has them")
+                told = True
+            time.sleep(_WAIT)
+        return lease
+
     def _wait(self, attempt: Attempt) -> None:
         process = attempt.process
         assert process.stdin is not None
@@ -273,6 +301,7 @@ class Starts:
     def _end(self, attempt: Attempt) -> None:
         self._wait(attempt)
         self._under_way.remove(attempt)
+        self._shares.give_back(attempt.lease)
         shutil.rmtree(attempt.seat.run_folder, ignore_errors=True)
         attempt.seat.undo()
         self._free.append(attempt.seat)

@@ -6,7 +6,7 @@ the patch as well, the reason says so.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ from patchwright.startup.starts import Starts, blocked
 
 if TYPE_CHECKING:
     from patchwright.project import Project
-    from patchwright.verify import Answer
+    from patchwright.verify import Answer, Question
 
 _TIER = "startup"
 
@@ -42,6 +42,22 @@ def with_starts(
             if answer.question.tier == _TIER and answer.verdict in ("none", "unproven") else answer
             for answer in answers
         ]  # fmt: skip
+
+
+def on_record(
+    project: Project, questions: Sequence[Question]
+) -> Iterator[tuple[Question, str, str]]:
+    """Yield those of the questions whose start is on record: verdict and reason; runs none."""
+    settings = from_config(project.config)
+    if blocked(project, settings):
+        return
+    with Starts(project, settings) as starts:
+        records = StartRecords(project, settings, starts.identity)
+    for question in questions:
+        started = records.find(question.trees) if question.trees is not None else None
+        if started is not None and question.tier == _TIER:
+            verdict, reason = _verdict(question, started)
+            yield question, verdict, reason
 
 
 class _Made:
@@ -73,17 +89,21 @@ def _answer(answer: Answer, made: _Made | None, need: str) -> Answer:
     what = f"{question.number:04d} ({question.context})"
     started = made.get(question.trees, what)
     logs = (started.log,) if started.log else ()
-    if question.context == "without":
-        # The series without one patch may fail to start: only a failure says something.
-        verdict, reason = ("passed", "") if started.outcome == "started" else (
-            "failed", f"the rest does not start without it: {started.detail}")  # fmt: skip
-    else:
-        verdict, reason = _judged(started)
+    verdict, reason = _verdict(question, started)
     if verdict == "failed" and question.context != "without" and question.control_trees:
         before = made.get(question.control_trees, f"{what} without it")
         if before.signature == started.signature:
             reason = f"{reason}; it fails the same way without {question.number:04d}"
     return replace(answer, verdict=verdict, reason=reason, seconds=started.seconds, logs=logs)
+
+
+def _verdict(question: Question, started: Started) -> tuple[str, str]:
+    if question.context != "without":
+        return _judged(started)
+    # The series without one patch may fail to start: only a failure says something.
+    if started.outcome == "started":
+        return "passed", ""
+    return "failed", f"the rest does not start without it: {started.detail}"
 
 
 def _judged(started: Started) -> tuple[str, str]:
