@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ def test_it(tree):
 """
 
 
-def project_of(folder: Path, look: str, first: dict[str, str | None]) -> TinyProject:
+def project_of(folder: Path, look: str, first: Mapping[str, str | None]) -> TinyProject:
     """Patch 1 makes ``first``; patch 2 changes other.py, its test looks around before."""
     files = {"tiny/__init__.py": "", "tiny/gate.py": "G = 1\n", "tiny/other.py": "A = 1\n"}
     project = make_project(folder, files)
@@ -39,9 +40,9 @@ def made(project: TinyProject) -> int:
     return sum(r["made"] for r in results)
 
 
-GATE = {"tiny/gate.py": "G = 2\n"}
+GATE: Mapping[str, str | None] = {"tiny/gate.py": "G = 2\n"}
 # step and alone, each with its control: four runs where none stands for another.
-LOOKS = {
+LOOKS: Mapping[str, tuple[str, Mapping[str, str | None]]] = {
     "a file that differs": ("tree.text('tiny', 'tiny/gate.py')", GATE),
     "a file that differs, by its path": ("(tree.site / 'tiny/gate.py').read_text()", GATE),
     "through a link": (
