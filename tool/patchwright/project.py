@@ -40,8 +40,20 @@ class Project:
 
     @classmethod
     def open(cls, directory: Path) -> Project:
-        """Return the project that ``directory`` lies in; InputError where it lies in none."""
-        return cls(find_root(directory))
+        """Return the project that ``directory`` lies in; InputError where it lies in none.
+
+        What a killed command left half written is finished first.
+        """
+        from patchwright.editing.transaction import recover
+
+        root = find_root(directory)
+        recover(root)
+        return cls(root)
+
+    def forget(self) -> None:
+        """Read pyproject.toml, the lock and the series anew when they are next asked for."""
+        for name in ("config", "lock", "series"):
+            self.__dict__.pop(name, None)
 
     @cached_property
     def config(self) -> Config:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -28,8 +28,13 @@ class Series:
         with one number, an upstream that is missing or not one of ``upstream_names``,
         and a need that is missing, later or the patch itself.
         """
+        return cls.of(patch_files(patches_dir), upstream_names)
+
+    @classmethod
+    def of(cls, files: Iterable[tuple[Path, bytes]], upstream_names: Collection[str]) -> Series:
+        """Return the series of these files, wherever they are; raises as ``load`` does."""
         found: dict[int, Patch] = {}
-        for path, raw in _patch_files(patches_dir):
+        for path, raw in files:
             patch = Patch.parse(raw, path)
             if patch.number in found:
                 raise InputError(
@@ -141,7 +146,7 @@ class Series:
         ]
 
 
-def _patch_files(patches_dir: Path) -> list[tuple[Path, bytes]]:
+def patch_files(patches_dir: Path) -> list[tuple[Path, bytes]]:
     """Return every ``*.patch`` with its bytes, by name."""
     try:
         with os.scandir(patches_dir) as entries:
