@@ -239,3 +239,40 @@ def test_a_lock_that_cannot_be_replaced_is_left_as_it_is(
     assert "make room" in ran.err
     assert path.read_bytes() == before
     assert not list(project.root.rglob(".*.new"))
+
+
+def test_log_undo_and_redo_say_what_they_did(project: TinyProject) -> None:
+    assert project.run("log").out == "no command has changed the project's files yet\n"
+    before = _files(project.root)
+    assert project.run("lock").code == 0
+    _change(project.root)
+    after = _files(project.root)
+    assert project.run("undo").out == "undone: do it all\n"
+    log = project.run("log", "--json").json()
+    assert [(o["command"], o["kind"], o["undoable"], o["redoable"]) for o in log] == [
+        ("lock", "do", True, False), ("do it all", "do", False, True),
+        ("undo 2 (do it all)", "undo", False, False),
+    ]  # fmt: skip
+    assert "do it all (undone)" in project.run("log").out
+    assert "  removed patches/0002-tiny-b.patch" in project.run("log", "2").out.splitlines()
+    assert project.run("log", "9").code == 2
+    assert project.run("redo").code == 0
+    assert _files(project.root) == after
+    assert project.run("undo", "--all").out == "undone: do it all\nundone: lock\n"
+    assert _files(project.root) == before
+    ran = project.run("undo")
+    assert (ran.code, "nothing to undo" in ran.err) == (1, True)
+    done = project.run("redo", "-n", "2", "--json").json()["done"]
+    assert [o["command"] for o in done] == ["lock", "do it all"]
+    assert _files(project.root) == after
+
+
+def test_a_series_that_cannot_be_read_can_be_undone(project: TinyProject) -> None:
+    path = project.root / "patches/0002-tiny-b.patch"
+    good = path.read_bytes()
+    with begin(Project.open(project.root), "break it") as change:
+        change.write("patches/0002-tiny-b.patch", good.replace(b"Upstream: tiny", b"Upstream: x"))
+        change.commit()
+    assert project.run("status").code == 2
+    assert project.run("undo").code == 0
+    assert path.read_bytes() == good

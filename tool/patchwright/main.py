@@ -31,9 +31,12 @@ _COMMANDS = {
     "explain": "Say which patch led to an error in a log.",
     "gates": "List the gates and what each decides.",
     "lock": "Resolve the pins and write upstream.lock, or check it.",
+    "log": "List what was done to the series.",
+    "redo": "Do again what was undone last.",
     "show": "Print one patch: fields, needs, files, verdicts.",
     "start": "Start a server on the patched tree, once.",
     "status": "Print the series: how each patch applies, and what is verified.",
+    "undo": "Take back the last change of the series.",
     "verify": "Show for each patch that it does what it says.",
 }
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
