@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -73,10 +74,13 @@ class Project:
 
     @cached_property
     def series(self) -> Series:
-        """All patches, in number order."""
+        """All patches, in number order, and which are off on this machine."""
+        from patchwright.editing.switches import read_off
         from patchwright.series import Series
 
-        return Series.load(self.root / PATCHES, tuple(self.config.upstreams))
+        series = Series.load(self.root / PATCHES, tuple(self.config.upstreams))
+        off = read_off(self.root)
+        return replace(series, off=off.intersection(p.number for p in series.patches))
 
     @cached_property
     def cache_dir(self) -> Path:

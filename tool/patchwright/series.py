@@ -16,9 +16,13 @@ from patchwright.patch import Patch
 
 @dataclass(frozen=True)
 class Series:
-    """All patches, sorted by number. Numbers may have gaps."""
+    """All patches, sorted by number. Numbers may have gaps.
+
+    ``off`` are those that take part on this machine only when they are asked for.
+    """
 
     patches: tuple[Patch, ...]
+    off: frozenset[int] = frozenset()
 
     @classmethod
     def load(cls, patches_dir: Path, upstream_names: Collection[str]) -> Series:
@@ -207,7 +211,10 @@ def _with_upstream(patch: Patch, names: Collection[str]) -> Patch:
 
 @dataclass(frozen=True)
 class Selection:
-    """Which patches take part: up to ``to``, exactly ``only``, all but ``without``."""
+    """Which patches take part: up to ``to``, exactly ``only``, all but ``without``.
+
+    A patch that is off on this machine takes part where ``only`` names it.
+    """
 
     to: int | None = None
     only: frozenset[int] | None = None
@@ -222,6 +229,7 @@ class Selection:
             if (self.to is None or patch.number <= self.to)
             and (self.only is None or patch.number in self.only)
             and patch.number not in self.without
+            and (patch.number not in series.off or patch.number in (self.only or ()))
         )
 
     def unmet(self, series: Series) -> tuple[tuple[Patch, Need], ...]:

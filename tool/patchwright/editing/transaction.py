@@ -57,18 +57,25 @@ FOLDER = "operations"
 
 
 @contextmanager
-def begin(project: Project, command: str, *, wait: bool = False) -> Iterator[Transaction]:
+def begin(
+    project: Project, command: str, *, wait: bool = False, resuming: bool = False
+) -> Iterator[Transaction]:
     """Lock the project's files for one change; ``command`` is what ``log`` shows.
 
     What an earlier process left half done is finished first, and the project's series
     and lock are read anew when they are next asked for. Where another process is
     changing the project it raises PatchwrightError: the numbers that the user named may
     mean other patches when that one has ended. ``wait`` is for what names none.
+    Raises AnswerNo while a conflict waits to be resolved, unless this is ``resuming``.
     """
     folder = project.state_dir / FOLDER
     with _locked(folder, wait=wait):
         _finish_pending(project.root, folder)
         project.forget()
+        if not (wait or resuming) and (project.state_dir / "edit" / "session.json").exists():
+            from patchwright.editing.session import refuse_while_waiting
+
+            refuse_while_waiting(project)
         yield Transaction(project, folder, command)
         project.forget()
 
