@@ -118,9 +118,10 @@ def _renames(
     used = {name for part in parts for name in part.patch.smoke}
     for part, number in zip(parts, numbers, strict=True):
         for name in part.patch.smoke:
-            own = _SMOKE.format(part.patch.number)
-            if re.match(rf"{own}(?!\d)", name) and number != part.patch.number:
-                renames.setdefault(name, _SMOKE.format(number) + name[len(own) :])
+            for old in {part.patch.number, *part.stands_for} - {number}:
+                own = _SMOKE.format(old)
+                if re.match(rf"{own}(?!\d)", name):
+                    renames.setdefault(name, _SMOKE.format(number) + name[len(own) :])
     for patch in series.patches:
         for name in patch.smoke:
             if name not in used and name.startswith("tests/smoke/"):
