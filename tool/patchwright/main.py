@@ -26,6 +26,7 @@ _COMMANDS = {
     "apply": "Write a patched tree to a folder.",
     "audit": "See whether an opened gate leads to whole code.",
     "bisect": "Find the patches that break startup.",
+    "capture": "Turn hand edits in installed packages into patches.",
     "cache": "List and prune what the tool keeps in your cache.",
     "drop": "Take patches out of the series.",
     "edit": "Open a patch as files to change them.",

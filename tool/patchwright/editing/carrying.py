@@ -78,6 +78,7 @@ class Carrier:
         self.chain = Chain(project)
         self.before: dict[int, str] = {}  # the tree that a patch meets now
         self.after: dict[int, str] = {}  # the tree that it makes of it, if it applies
+        self.changed: set[int] = set()  # those whose tree after it is not what its text gives
         state = self.chain.base()
         _, verdicts = self.chain.apply(series.patches)
         for patch, verdict in zip(series.patches, verdicts, strict=True):
@@ -149,7 +150,8 @@ class Carrier:
         if len(item.origins) > 1:
             return False
         origin = item.origins[0]
-        if self.before[origin] == base and self.after.get(origin) == tree:
+        same = self.before[origin] == base and self.after.get(origin) == tree
+        if same and origin not in self.changed:
             return True
         # Line numbers that are right must stay right: no offsets, no merges.
         work = PatchOnTree(self.project.store, base, None)

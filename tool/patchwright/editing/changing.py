@@ -81,10 +81,16 @@ def unsaved(bench: Bench, session: Session, changed: tuple[bytes, ...]) -> Answe
 def carry_out(
     project: Project, change: Transaction, plan: Plan, *,
     resolved: Mapping[int, Resolution] | None = None, then: int | None = None,
+    after: Mapping[int, str] | None = None,
 ) -> Changed:  # fmt: skip
-    """Work out the plan and commit it; on a conflict open it in the work tree and raise."""
+    """Work out the plan and commit it; on a conflict open it in the work tree and raise.
+
+    ``after`` has other trees that present patches are to make from now on.
+    """
     series = project.series
     carrier = Carrier(project, series)
+    carrier.after |= after or {}
+    carrier.changed |= (after or {}).keys()
     result = carrier.carry(plan.items, resolved)
     if isinstance(result, Stopped):
         waiting = Waiting(

@@ -66,10 +66,8 @@ def _pieces(
     changes: Sequence[FileChange], by: str | None, globs: Sequence[str], number: int
 ) -> list[Piece]:
     groups = _files(changes)
-    if by == "file":
-        pieces = groups
-    elif by == "hunk":
-        pieces = [piece for group in groups for piece in _hunks(group)]
+    if by is not None:
+        pieces = pieces_of(changes, by)
     else:
         inside = [g for g in groups if any(_matches(c, glob) for c in g for glob in globs)]
         rest = [g for g in groups if g not in inside]
@@ -81,6 +79,12 @@ def _pieces(
             + ("" if by else "; name some of them, or split --by hunk"),
         )  # fmt: skip
     return pieces
+
+
+def pieces_of(changes: Sequence[FileChange], by: str) -> list[Piece]:
+    """Return the changes in pieces, one per ``file`` or per ``hunk``."""
+    groups = _files(changes)
+    return groups if by == "file" else [piece for group in groups for piece in _hunks(group)]
 
 
 def _matches(change: FileChange, glob: str) -> bool:
