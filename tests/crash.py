@@ -88,7 +88,8 @@ _CACHE = re.compile(
 )
 _PROJECT = re.compile(
     r"pyproject\.toml|patches/\d{4}-[^/]*\.patch|tests/smoke/test_\d{4}\.py|wheels/[^/]*\.whl"
-    r"|upstream\.lock|\.patchwright/(\.gitignore|evidence/[0-9a-f]{64}\.json)|out/.*"
+    r"|upstream\.lock|\.patchwright/(\.gitignore|evidence/[0-9a-f]{64}\.json|operations/\d{6}\.zip)"
+    r"|out/.*"
 )
 
 

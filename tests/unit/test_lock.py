@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from patchwright.config import Config, Layout, LayoutRule, UpstreamConfig
-from patchwright.errors import InputError, PatchwrightError
+from patchwright.errors import InputError
 from patchwright.lock import (
     Lock,
     LockedPatch,
@@ -20,7 +20,6 @@ from patchwright.lock import (
     format_lock,
     layout_digest,
     read_lock,
-    write_lock,
 )
 
 LAYOUT = Layout((LayoutRule(b"tiny/", b"tiny/"), LayoutRule(b"csrc/", b"tiny/data/csrc/")))
@@ -60,38 +59,13 @@ SERIES = ("0001-tiny-open.patch", "tiny", "b" * 64)
 
 def test_a_lock_comes_back_as_it_was_written(tmp_path: Path) -> None:
     path = tmp_path / "upstream.lock"
-    assert write_lock(path, LOCK)
+    path.write_bytes(format_lock(LOCK))
     assert read_lock(path) == Lock((GIT, WHEEL), (PATCH,), LOCK.environment)  # sorted by name
     assert format_lock(read_lock(path)) == path.read_bytes()
 
 
 def test_the_file_names_no_address(tmp_path: Path) -> None:
     assert b"://" not in format_lock(LOCK)
-
-
-def test_the_same_content_is_not_written_again(tmp_path: Path) -> None:
-    path = tmp_path / "upstream.lock"
-    write_lock(path, LOCK)
-    before = path.stat()
-    assert not write_lock(path, LOCK)
-    assert path.stat() == before
-
-
-def test_a_lock_that_cannot_be_replaced_is_left_as_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "upstream.lock"
-    write_lock(path, LOCK)
-    before = path.read_bytes()
-
-    def refuse(self: Path, target: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(Path, "replace", refuse)
-    with pytest.raises(PatchwrightError, match="No space left"):
-        write_lock(path, Lock((), ()))
-    assert path.read_bytes() == before
-    assert [p.name for p in tmp_path.iterdir()] == ["upstream.lock"]
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ _NEWLINE = b"\n"
 _KNOWN_FIELD = re.compile(
     rb"^(%s):(?=[ \t\r\n]|$)" % "|".join(KNOWN).encode(), re.MULTILINE | re.IGNORECASE
 )
-_DIFFSTAT = re.compile(
+DIFFSTAT = re.compile(
     rb" (?:.+ \| +(?:\d+(?: [+-]+)?|Bin(?: \d+ -> \d+ bytes)?)|\d+ files? changed.*"
     rb"|(?:create|delete) mode [0-7]{6} .*|mode change .*|(?:rename|copy|rewrite) .* \(\d+%\))$"
 )
@@ -85,7 +85,7 @@ def read_fields(raw: bytes, start: int, end: int, path: Path) -> tuple[Field, ..
     while at < end:
         after = raw.find(b"\n", at, end) + 1 or end
         text = raw[at:after].rstrip()
-        if not text or _DIFFSTAT.match(text):
+        if not text or DIFFSTAT.match(text):
             break
         match = _FIELD.match(text)
         if match is not None:

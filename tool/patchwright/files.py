@@ -16,9 +16,10 @@ _SUFFIX = ".new"
 _FOLDER = "patchwright-"
 
 
-def write_atomically(path: Path, data: bytes) -> None:
+def write_atomically(path: Path, data: bytes, *, mode: int | None = None) -> None:
     """Replace ``path`` by ``data``: temporary file beside it, fsync, rename, fsync.
 
+    ``mode`` is its permissions; without it, those of a new file.
     Raises OSError; ``path`` is then untouched and the temporary file gone. What a killed
     process leaves beside it is for ``sweep``.
     """
@@ -30,9 +31,7 @@ def write_atomically(path: Path, data: bytes) -> None:
             stream.write(data)
             stream.flush()
             # mkstemp makes files that only their owner can read.
-            umask = os.umask(0)
-            os.umask(umask)
-            os.fchmod(handle, 0o666 & ~umask)
+            os.fchmod(handle, new_file_mode() if mode is None else mode)
             os.fsync(handle)
             Path(name).replace(path)
     except BaseException:
@@ -40,6 +39,13 @@ def write_atomically(path: Path, data: bytes) -> None:
             Path(name).unlink()
         raise
     sync_folder(path.parent)
+
+
+def new_file_mode() -> int:
+    """Return the permissions that a new file gets here."""
+    umask = os.umask(0)
+    os.umask(umask)
+    return 0o666 & ~umask
 
 
 def sync_folder(folder: Path) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from patchwright.errors import InputError, PatchwrightError
+from patchwright.errors import InputError
 
 if TYPE_CHECKING:
     from patchwright.config import Config, Layout, UpstreamConfig
@@ -236,24 +236,6 @@ def format_lock(lock: Lock) -> bytes:
     if lock.environment:
         content["environment"] = dict(lock.environment)
     return _HEADER + tomli_w.dumps(content).encode()
-
-
-def write_lock(path: Path, lock: Lock) -> bool:
-    """Replace the file at once; return False where it holds these bytes already."""
-    from patchwright.files import sweep, write_atomically
-
-    data = format_lock(lock)
-    sweep(path.parent, path.name)
-    try:
-        if path.is_file() and path.read_bytes() == data:
-            return False
-        write_atomically(path, data)
-    except OSError as error:
-        raise PatchwrightError(
-            f"the lock cannot be written: {error.strerror}", where=str(path),
-            next_step="make the folder writable; the old lock is untouched",
-        ) from error  # fmt: skip
-    return True
 
 
 def disagreements(lock: Lock, config: Config, series: Series) -> list[Disagreement]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -11,11 +12,13 @@ from patchwright.lock import (
     LockedPatch,
     LockedUpstream,
     patch_file,
+    upstream_disagreements,
 )
 
 if TYPE_CHECKING:
     from patchwright.applying.verdicts import ApplyVerdict
     from patchwright.project import Project
+    from patchwright.series import Series
     from patchwright.upstreams import Pristine
 
 
@@ -54,14 +57,42 @@ def make_lock(project: Project, *, upgrade: bool = False) -> Outcome:
     _, verdicts = Chain(project).apply(series.patches)
     if not all(verdict.ok for verdict in verdicts):
         return Outcome(None, verdicts)
-    patches = tuple(
+    patches = _patches(project, series, verdicts)
+    environment = project.lock.environment if project.lock is not None else {}
+    return Outcome(Lock(tuple(upstreams), patches, environment), verdicts)
+
+
+def _patches(
+    project: Project, series: Series, verdicts: Sequence[ApplyVerdict]
+) -> tuple[LockedPatch, ...]:
+    return tuple(
         LockedPatch(
             patch_file(project.root, patch.path), verdict.upstream, patch.sha256, verdict.tree or ""
         )
         for patch, verdict in zip(series.patches, verdicts, strict=True)
     )
-    environment = project.lock.environment if project.lock is not None else {}
-    return Outcome(Lock(tuple(upstreams), patches, environment), verdicts)
+
+
+def relocked(project: Project, series: Series) -> Lock | None:
+    """Return the lock with ``series`` in place of its patches; its pins stay.
+
+    None where there is no lock, where its pins disagree with pyproject.toml, and where
+    a patch does not apply or was made for another pin: ``make_lock`` tells why.
+    """
+    from patchwright.applying.chain import Chain
+
+    lock = project.lock
+    if lock is None or {u.name for u in lock.upstreams} != set(project.config.upstreams):
+        return None
+    if any(
+        upstream_disagreements(u, project.config.upstreams[u.name], project.root)
+        for u in lock.upstreams
+    ) or series.check_pins({u.name: u.version for u in lock.upstreams}):
+        return None
+    _, verdicts = Chain(project).apply(series.patches)
+    if not all(verdict.ok for verdict in verdicts):
+        return None
+    return replace(lock, patches=_patches(project, series, verdicts))
 
 
 def check_lock(project: Project, lock: Lock) -> list[Disagreement]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -40,8 +41,20 @@ class Project:
 
     @classmethod
     def open(cls, directory: Path) -> Project:
-        """Return the project that ``directory`` lies in; InputError where it lies in none."""
-        return cls(find_root(directory))
+        """Return the project that ``directory`` lies in; InputError where it lies in none.
+
+        What a killed command left half written is finished first.
+        """
+        from patchwright.editing.transaction import recover
+
+        root = find_root(directory)
+        recover(root)
+        return cls(root)
+
+    def forget(self) -> None:
+        """Read pyproject.toml, the lock and the series anew when they are next asked for."""
+        for name in ("config", "lock", "series"):
+            self.__dict__.pop(name, None)
 
     @cached_property
     def config(self) -> Config:
@@ -61,10 +74,13 @@ class Project:
 
     @cached_property
     def series(self) -> Series:
-        """All patches, in number order."""
+        """All patches, in number order, and which are off on this machine."""
+        from patchwright.editing.switches import read_off
         from patchwright.series import Series
 
-        return Series.load(self.root / PATCHES, tuple(self.config.upstreams))
+        series = Series.load(self.root / PATCHES, tuple(self.config.upstreams))
+        off = read_off(self.root)
+        return replace(series, off=off.intersection(p.number for p in series.patches))
 
     @cached_property
     def cache_dir(self) -> Path:

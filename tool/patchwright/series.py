@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -16,9 +16,13 @@ from patchwright.patch import Patch
 
 @dataclass(frozen=True)
 class Series:
-    """All patches, sorted by number. Numbers may have gaps."""
+    """All patches, sorted by number. Numbers may have gaps.
+
+    ``off`` are those that take part on this machine only when they are asked for.
+    """
 
     patches: tuple[Patch, ...]
+    off: frozenset[int] = frozenset()
 
     @classmethod
     def load(cls, patches_dir: Path, upstream_names: Collection[str]) -> Series:
@@ -28,8 +32,13 @@ class Series:
         with one number, an upstream that is missing or not one of ``upstream_names``,
         and a need that is missing, later or the patch itself.
         """
+        return cls.of(patch_files(patches_dir), upstream_names)
+
+    @classmethod
+    def of(cls, files: Iterable[tuple[Path, bytes]], upstream_names: Collection[str]) -> Series:
+        """Return the series of these files, wherever they are; raises as ``load`` does."""
         found: dict[int, Patch] = {}
-        for path, raw in _patch_files(patches_dir):
+        for path, raw in files:
             patch = Patch.parse(raw, path)
             if patch.number in found:
                 raise InputError(
@@ -141,7 +150,7 @@ class Series:
         ]
 
 
-def _patch_files(patches_dir: Path) -> list[tuple[Path, bytes]]:
+def patch_files(patches_dir: Path) -> list[tuple[Path, bytes]]:
     """Return every ``*.patch`` with its bytes, by name."""
     try:
         with os.scandir(patches_dir) as entries:
@@ -202,7 +211,10 @@ def _with_upstream(patch: Patch, names: Collection[str]) -> Patch:
 
 @dataclass(frozen=True)
 class Selection:
-    """Which patches take part: up to ``to``, exactly ``only``, all but ``without``."""
+    """Which patches take part: up to ``to``, exactly ``only``, all but ``without``.
+
+    A patch that is off on this machine takes part where ``only`` names it.
+    """
 
     to: int | None = None
     only: frozenset[int] | None = None
@@ -217,6 +229,7 @@ class Selection:
             if (self.to is None or patch.number <= self.to)
             and (self.only is None or patch.number in self.only)
             and patch.number not in self.without
+            and (patch.number not in series.off or patch.number in (self.only or ()))
         )
 
     def unmet(self, series: Series) -> tuple[tuple[Patch, Need], ...]:

@@ -33,7 +33,8 @@ def command(invocation: Invocation, check: bool, upgrade: bool, as_json: bool) -
 
 
 def _write(project: Project, upgrade: bool, as_json: bool) -> int:
-    from patchwright.lock import FILE_NAME, write_lock
+    from patchwright.editing.transaction import begin
+    from patchwright.lock import FILE_NAME, format_lock
     from patchwright.locking import make_lock
 
     with progress("reading the pins and the series") as project.progress:
@@ -51,7 +52,9 @@ def _write(project: Project, upgrade: bool, as_json: bool) -> int:
             "not apply, so nothing was written",
             where=FILE_NAME, next_step=f"see `patchwright show {first}`, then correct the patch",
         )  # fmt: skip
-    written = write_lock(project.lock_path, lock)
+    with begin(project, "lock", wait=True) as change:
+        change.write(FILE_NAME, format_lock(lock))
+        written = change.commit() is not None
     if as_json:
         print_json({"written": written, "refused": []})
         return 0

@@ -1,0 +1,1 @@
+"""Hand edits in installed packages, turned into patches."""

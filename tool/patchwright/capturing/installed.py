@@ -1,0 +1,135 @@
+"""What is installed, in repository paths: the tree that the files of an environment make."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from patchwright.config import UpstreamConfig
+from patchwright.errors import InputError
+from patchwright.store import FILE, ObjectStore, object_id
+from patchwright.upstreams.layout import installed_tree, path_map
+
+_JUNK = re.compile(rb"(.*/)?(__pycache__/.*|[^/]*\.(pyc|orig|rej|bak)|[^/]*~|\.[^/]*\.sw[a-z])")
+
+
+@dataclass(frozen=True)
+class Installed:
+    """One upstream's files in an environment.
+
+    ``tree`` is in repository paths. ``outside`` are installed paths that differ and that
+    no patch can carry: no rule of the layout leads to a file of the repository.
+    """
+
+    site: Path
+    tree: str
+    outside: tuple[bytes, ...]
+
+
+def site_packages(environment: Path) -> Path:
+    """Return the folder with an environment's packages; a site-packages folder is its own."""
+    if not environment.is_dir():
+        raise InputError(
+            "there is no such environment", where=str(environment),
+            next_step="name one with --env: a virtual environment, or its site-packages",
+        )  # fmt: skip
+    found = sorted(environment.glob("lib/python3*/site-packages"))
+    if not found and any(environment.glob("*.dist-info")):
+        return environment
+    if len(found) != 1:
+        raise InputError(
+            f"this folder has {len(found) or 'no'} site-packages", where=str(environment),
+            next_step="name one with --env: a virtual environment, or its site-packages",
+        )  # fmt: skip
+    return found[0]
+
+
+def version_in(site: Path, distribution: str) -> str | None:
+    """Return the version of a distribution that is installed, without its local part."""
+    from packaging.utils import canonicalize_name
+
+    for info in site.glob("*.dist-info"):
+        name, _, version = info.name.removesuffix(".dist-info").rpartition("-")
+        if canonicalize_name(name) == canonicalize_name(distribution):
+            return version.partition("+")[0]
+    return None
+
+
+def read_installed(
+    store: ObjectStore, site: Path, config: UpstreamConfig, pristine: str, outside: str,
+    likely: Collection[str],
+) -> Installed:  # fmt: skip
+    """Read an upstream's files; blobs that are new go to the store.
+
+    ``pristine`` and ``outside`` are the upstream's trees, ``likely`` the ids of trees
+    (repository paths) whose files are expected: what they have and the environment has
+    not was removed there.
+    """
+    paths = path_map(config.layout)
+    known: dict[bytes, set[str]] = {}
+    for tree in {pristine, *likely}:
+        for path, entry in store.files(installed_tree(store, config.layout, tree, outside)):
+            known.setdefault(path, set()).add(entry.oid)
+    files: dict[bytes, tuple[bytes, str]] = {}
+    odd: list[bytes] = []
+    modes = {path: e.mode for tree in likely for path, e in store.files(tree)}
+    for path in {*known, *_found(site, config)}:
+        data = _read(site, path)
+        if data is None:
+            continue
+        oid = object_id("blob", data)
+        repository = paths.to_repository(path)
+        if repository is None:
+            if not paths.is_outside(path) and oid not in known.get(path, ()):
+                odd.append(path)
+            continue
+        if path not in known and _JUNK.fullmatch(path):
+            continue
+        if oid not in known.get(path, ()):
+            store.add("blob", data)
+        files[repository] = (modes.get(repository, FILE), oid)
+    # What the distribution never has (tests, docs of a git revision) was not removed.
+    for path, entry in store.files(pristine):
+        if paths.to_installed(path) is None:
+            files[path] = (entry.mode, entry.oid)
+    tree = store.build_tree(files)
+    store.flush()
+    return Installed(site, tree, tuple(sorted(odd)))
+
+
+def _found(site: Path, config: UpstreamConfig) -> Iterator[bytes]:
+    """Yield what lies in the upstream's packages, as installed paths."""
+    root = os.fsencode(site)
+    for package in config.packages:
+        todo = [os.fsencode(package)]
+        while todo:
+            folder = todo.pop()
+            try:
+                entries = list(os.scandir(os.path.join(root, folder)))  # noqa: PTH118 - bytes
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            for entry in entries:
+                path = folder + b"/" + entry.name
+                if entry.is_dir(follow_symlinks=False):
+                    if entry.name != b"__pycache__":
+                        todo.append(path)
+                else:
+                    yield path
+
+
+def _read(site: Path, path: bytes) -> bytes | None:
+    """Return a file's bytes; an installer may have linked it from its cache."""
+    place = os.path.join(os.fsencode(site), path)  # noqa: PTH118 - bytes
+    if not os.path.isfile(place):  # noqa: PTH113
+        return None
+    try:
+        with open(place, "rb") as stream:  # noqa: PTH123
+            return stream.read()
+    except OSError as error:
+        raise InputError(
+            f"the file cannot be read: {error.strerror}", where=os.fsdecode(place),
+            next_step="make it readable",
+        ) from error  # fmt: skip
