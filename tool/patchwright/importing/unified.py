@@ -27,10 +27,8 @@ _SVN = re.compile(rb"[ \t]+\((?:revision \d+|working copy|nonexistent|\.\.\.[^)]
 # The start of time in any zone: how diff -N writes a file that is not there.
 _EPOCH = re.compile(rb"(?:1970-01-01|1969-12-31)[ T]\d\d:\d\d:00(?:\.0+)?(?: ?[+-]\d{4})?")
 _HUNK = re.compile(rb"@@ -(\d+)(?:,\d+)? \+(\d+)(?:,\d+)? @@")
-_INDENTED = re.compile(
-    rb"^[ \tX]+(?:--- .*\n[ \tX]+\+\+\+ .*\n[ \tX]+@@ -\d|\*\*\* .*\n[ \tX]+--- .*\n[ \tX]+\*{15})",
-    re.MULTILINE,
-)
+# GNU patch takes the names before it, and does without them.
+_INDENTED = re.compile(rb"^[ \tX]+(?:@@ -\d+(?:,\d+)? \+\d|\*{15}\s*$)", re.MULTILINE)
 _REWRITE = "write it again as a unified diff (diff -u, git diff, quilt refresh)"
 
 
