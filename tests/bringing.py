@@ -9,10 +9,11 @@ from pathlib import Path
 
 from projects import Content, TinyProject, make_project
 
+DOS = "".join(f"line {n}\r\n" for n in range(1, 11))
 FILES: dict[str, Content] = {
     "tiny/__init__.py": "",
     "tiny/gate.py": "".join(f"line {n}\n" for n in range(1, 41)),
-    "tiny/dos.py": "".join(f"line {n}\r\n" for n in range(1, 11)),
+    "tiny/dos.py": DOS,
     "tiny/latin.py": "name = 'caf\xe9'\nother = 1\n".encode("latin-1"),
     "csrc/a.cu": "int a;\nint b;\nint c;\n",
 }
@@ -96,6 +97,11 @@ def state(project: TinyProject) -> dict[str, bytes]:
         for path in sorted(project.root.rglob("*"))
         if path.is_file() and ".patchwright" not in path.parts
     }
+
+
+def renamed(work: Path) -> None:
+    """Rename gate.py, as a change for ``add_patch``."""
+    (work / "tiny/gate.py").rename(work / "tiny/door.py")
 
 
 def _git(work: Path, *args: str) -> bytes:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bringing import FILES, gate, plain, series, state, step, tiny, trees
+from bringing import DOS, gate, plain, renamed, series, state, step, tiny, trees
 from projects import TinyProject
 
 
@@ -45,8 +45,7 @@ def test_a_series_with_every_oddity(project: TinyProject, tmp_path: Path) -> Non
         + plain(step(project, {"tiny/new.py": "x = 3\n"}, "--src-prefix=tiny.orig/",
                      "--dst-prefix=tiny/")),
         "gone.patch": step(project, {"tiny/new.py": None}),
-        "dos.patch": step(project, {"tiny/dos.py": FILES["tiny/dos.py"].replace(  # type: ignore
-            "line 5", "line five")}),
+        "dos.patch": step(project, {"tiny/dos.py": DOS.replace("line 5", "five")}),
         "latin.patch": "caf\xe9, by somebody\n\n".encode("latin-1") + step(
             project, {"tiny/latin.py": "name = 'th\xe9'\nother = 1\n".encode("latin-1")}, "--text"),
         "packed.patch.gz": gzip.compress(step(project, gate(30, "THIRTY")), mtime=0),
@@ -163,7 +162,7 @@ def test_quilt_pushes_what_is_exported_to_the_same_trees(
     project: TinyProject, tmp_path: Path
 ) -> None:
     project.add_patch(1, {"tiny/gate.py": "a\nb\n"})
-    project.add_patch(2, lambda w: (w / "tiny/gate.py").rename(w / "tiny/door.py") and None)
+    project.add_patch(2, renamed)
     project.add_patch(3, {"tiny/empty.py": "", "tiny/x.sh": "#!/bin/sh\n"})
     project.add_patch(4, lambda w: (w / "tiny/x.sh").chmod(0o755))
     project.add_patch(5, {"tiny/x.sh": None}, message="As in\n\n --- a/x\n +++ b/x\n @@ -1 +1 @@\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from inspect import cleandoc
 
 import click
 
@@ -74,7 +75,7 @@ def _options(command: click.Command, ctx: click.Context) -> list[str]:
 
 def _prose(help_text: str) -> str:
     paragraphs = []
-    for paragraph in re.split(r"\n\s*\n", help_text.strip()):
+    for paragraph in re.split(r"\n\s*\n", cleandoc(help_text)):
         if paragraph.startswith("\b"):
             lines = [_text(line.strip()) for line in paragraph.split("\n")[1:]]
             paragraphs.append(".nf\n" + "\n".join(lines) + "\n.fi")

@@ -10,8 +10,8 @@ from patchwright.importing.items import Bundle, Item
 
 # What the repository's own configuration could change in a patch is set here.
 _FORMAT = (
-    "-c", "format.signOff=false", "-c", "format.headers=", "-c", "diff.orderFile=",
-    "format-patch", "-1", "--stdout", "--full-index", "--binary", "--find-renames",
+    "-c", "format.signOff=false", "-c", "format.headers=",
+    "format-patch", "-1", "-O/dev/null", "--stdout", "--full-index", "--binary", "--find-renames",
     "--no-signature", "--subject-prefix=PATCH", "--src-prefix=a/", "--dst-prefix=b/",
     "--no-ext-diff", "--no-textconv", "--no-color", "--no-notes", "--no-to", "--no-cc",
     "--no-attach", "--no-thread", "--no-cover-letter", "--no-numbered", "--unified=3",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from patchwright import mail
 from patchwright.changes import MAIL, CorruptPatch
@@ -234,7 +234,7 @@ def read_thread(letters: Sequence[Letter], *, trailers: bool, partial: bool) -> 
     if not patches and not trouble:
         quoting = any(_QUOTED.search(x.body) for x in letters)
         trouble.append("no mail holds a diff" + (" (one quotes a diff)" if quoting else ""))
-    found = _collected(patches, covers, letters, replies) if trailers else {}
+    found = _collected(patches, covers, replies) if trailers else {}
     items = tuple(
         Item(x.name, x.raw, "mail", x.text, notes=x.notes,
              trailers=tuple(found.get(x.raw, ())))
@@ -303,23 +303,18 @@ def _ordered(
 
 
 def _collected(
-    patches: Sequence[Letter], covers: Sequence[Letter], letters: Sequence[Letter],
-    replies: Sequence[Letter],
-) -> dict[bytes, list[str]]:  # fmt: skip
+    patches: Sequence[Letter], covers: Sequence[Letter], replies: Sequence[Letter]
+) -> dict[bytes, list[str]]:
     """Return the trailers that replies give to each patch (by its bytes)."""
     found: dict[bytes, list[str]] = {x.raw: [] for x in patches}
-    by_id = {x.identity: x for x in letters if x.identity}
+    by_id = {x.identity: x for x in (*patches, *covers) if x.identity}
     for reply in replies:
         lines = [mail.plain(m[1]) for m in _TRAILER.finditer(reply.body)]
         for identity in reply.answered if lines else ():
             target = by_id.get(identity)
-            if target in covers:
-                chosen = list(patches)
-            elif target is not None and target in patches:
-                chosen = [target]
-            else:
+            if target is None:
                 continue
-            for letter in chosen:
+            for letter in patches if target in covers else [target]:
                 there = mail.plain(letter.body)
                 found[letter.raw] += [
                     t for t in dict.fromkeys(lines)
@@ -327,8 +322,3 @@ def _collected(
                 ]  # fmt: skip
             break
     return found
-
-
-def renamed(items: Sequence[Item], names: Sequence[str]) -> tuple[Item, ...]:
-    """Return the items under other names."""
-    return tuple(replace(item, name=name) for item, name in zip(items, names, strict=True))

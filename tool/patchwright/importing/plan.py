@@ -114,7 +114,7 @@ class _Planner:
             for item in bundle.items:
                 row = self._row(item, name)
                 if row.patch is not None:
-                    done.append((item, row.patch))
+                    done.append((row.item, row.patch))
                     row = self._finished(row)
                     assert row.patch is not None
                     plan.files[f"{PATCHES}/{row.patch.path.name}"] = row.patch.raw
@@ -177,7 +177,9 @@ class _Planner:
             base, tree = fitted.base, fitted.tree
             if fitted.installed:
                 notes.append("paths of installed files were mapped to the repository's")
-            elif fitted.strip != 1:
+            else:
+                item = replace(item, strip=fitted.strip)
+            if fitted.strip != 1:
                 notes.append(f"names stripped by -p{fitted.strip}")
             patch = self._written(item, diff, sections, fitted, path, notes)
         patch = self._named(patch, item, base.upstream, name)
