@@ -118,6 +118,29 @@ def test_dep3_headers(project: TinyProject, tmp_path: Path, charset: str) -> Non
 
 
 @pytest.mark.parametrize(
+    ("author", "shown"),
+    [
+        ("J. Random", "J. Random <unknown@invalid>"),
+        ("j@example.org", "j@example.org <j@example.org>"),
+        ("A B <a@b.c>, C D <c@d.e>", "A B <a@b.c>"),
+        ("", "unknown author <unknown@invalid>"),
+    ],
+)
+def test_git_am_takes_every_author(
+    project: TinyProject, tmp_path: Path, author: str, shown: str
+) -> None:
+    head = f"Description: x\nAuthor: {author}\n\n".encode()
+    folder = series(tmp_path / "q", {"a.patch": head + step(project, gate(3, "x"))})
+    assert project.run("import", str(folder)).code == 0
+    assert project.run("show", "1", "--json").json()["author"] == shown
+    assert project.run("export", "-f", "mbox", str(tmp_path / "box")).code == 0
+    work = project.git["tiny"]
+    subprocess.run(["git", "reset", "--quiet", "--hard", "HEAD~1"], cwd=work, check=True)
+    subprocess.run(["git", "am", "--quiet", "--keep-cr", str(tmp_path / "box")], cwd=work,
+                   check=True)  # fmt: skip
+
+
+@pytest.mark.parametrize(
     ("head", "title"),
     [
         (b"", "fix it now"),

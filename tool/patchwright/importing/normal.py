@@ -13,14 +13,15 @@ from patchwright.patch import Patch
 from patchwright.quoting import quoted
 from patchwright.store import FILE, ObjectStore
 
-# A patch that does not say who made it: git am wants somebody.
-UNKNOWN = "unknown author <unknown@invalid>"
+# git am wants a name and an address, and takes one author.
+_UNKNOWN = "<unknown@invalid>"
+_ONE_AUTHOR = re.compile(r"[^<>]*<[^<>\s]+>")
 _NONE = "0" * 40
 
 
 def write(head: Head, fields: Mapping[str, Sequence[str]], diff: bytes) -> bytes:
     """Return a patch file: a mail without transfer encoding, our fields, the diff."""
-    lines = [b"From: " + _encoded(head.author or UNKNOWN, "From")]
+    lines = [b"From: " + _encoded(_author(head.author), "From")]
     if head.date:
         lines.append(b"Date: " + _encoded(head.date, "Date"))
     lines.append(b"Subject: " + _encoded("[PATCH] " + head.title, "Subject"))
@@ -39,6 +40,17 @@ def write(head: Head, fields: Mapping[str, Sequence[str]], diff: bytes) -> bytes
         b"\n".join(lines) + b"\n\n" + head.message + b"---\n"
         + block.encode("utf-8", "surrogateescape") + b"\n" + diff
     )  # fmt: skip
+
+
+def _author(text: str) -> str:
+    """Return the first author of a patch, with an address whether there is one or not."""
+    found = _ONE_AUTHOR.match(text)
+    if found is not None:
+        return found[0]
+    name = "".join(c for c in text if c not in "<>").strip()
+    if "@" in name and " " not in name:
+        return f"{name} <{name}>"
+    return f"{name or 'unknown author'} {_UNKNOWN}"
 
 
 def _encoded(text: str, name: str) -> bytes:
