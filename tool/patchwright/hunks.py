@@ -56,6 +56,10 @@ class Lines:
             (b"@@ ", b"diff --git ")
         )
 
+    def is_another(self, at: int) -> bool:
+        """Return whether this line, which looks like one of a hunk, stands outside of it."""
+        return self.is_signature(at)
+
 
 def read_hunk(source: Lines) -> Hunk:
     """Read the hunk whose header is the next line; raise CorruptPatch."""
@@ -83,7 +87,7 @@ def read_hunk(source: Lines) -> Hunk:
     if at < end and lines[at][:1] == b"\\" and body:
         _fold(source, at, body)
         at += 1
-    more = at < end and lines[at][:1] in (b" ", b"+", b"-") and not source.is_signature(at)
+    more = at < end and lines[at][:1] in (b" ", b"+", b"-") and not source.is_another(at)
     if old_left or new_left or more or (at == end and source.cut):
         raise _bad_hunk(source, start, old_count, new_count)
     if not body:

@@ -10,6 +10,7 @@ import contextlib
 import errno
 import importlib
 import io
+import keyword
 import os
 import sys
 from pathlib import Path
@@ -26,16 +27,21 @@ _COMMANDS = {
     "apply": "Write a patched tree to a folder.",
     "audit": "See whether an opened gate leads to whole code.",
     "bisect": "Find the patches that break startup.",
-    "capture": "Turn hand edits in installed packages into patches.",
     "cache": "List and prune what the tool keeps in your cache.",
+    "capture": "Turn hand edits in installed packages into patches.",
+    "completion": "Print the completion script of a shell.",
     "drop": "Take patches out of the series.",
     "edit": "Open a patch as files to change them.",
     "evidence": "List, show, export and import what was verified.",
     "explain": "Say which patch led to an error in a log.",
+    "export": "Write the series for others: quilt, mbox, git.",
     "fold": "Make one patch of several.",
     "gates": "List the gates and what each decides.",
+    "import": "Bring in quilt series, mails, commits, single diffs.",
+    "init": "Start a project for any upstream.",
     "lock": "Resolve the pins and write upstream.lock, or check it.",
     "log": "List what was done to the series.",
+    "man": "Print the manual page.",
     "message": "Change title, message and fields of a patch.",
     "move": "Put a patch elsewhere in the series.",
     "new": "Start a patch.",
@@ -74,7 +80,9 @@ class _Commands(click.Group):
                 hint = f"did you mean {near[0]}?" if near else f"one of {', '.join(_COMMANDS)}"
                 ctx.fail(f"no such command {cmd_name!r}: {hint}")
             return None
-        module = importlib.import_module(f"patchwright.commands.{cmd_name}")
+        # A module cannot be called import.
+        name = f"{cmd_name}_" if keyword.iskeyword(cmd_name) else cmd_name
+        module = importlib.import_module(f"patchwright.commands.{name}")
         command: click.Command = module.command
         return command
 

@@ -37,6 +37,18 @@ def unquote(text: bytes) -> tuple[bytes, bytes]:
     return path, text[match.end() :]
 
 
+def quoted(path: bytes) -> bytes:
+    """Return a path as git writes it in a diff, in quotes where it needs them."""
+    if not re.search(rb"[\x00-\x1f\x7f-\xff\"\\\\]", path):
+        return path
+    names = {value: key for key, value in _ESCAPES.items()}
+    return b'"%s"' % b"".join(
+        b"\\" + names[c] if (c := path[at : at + 1]) in names
+        else b"\\%03o" % c[0] if c < b" " or c >= b"\x7f" else c
+        for at in range(len(path))
+    )  # fmt: skip
+
+
 def display(path: bytes) -> str:
     """Return a path for people: UTF-8 where it is, escapes where it is not."""
     text = path.decode("utf-8", "backslashreplace")

@@ -38,7 +38,7 @@ class Content:
     data: bytes | None = None
 
 
-class _Trouble(Exception):
+class Trouble(Exception):
     """A file that cannot be changed as the patch says."""
 
     def __init__(self, verdict: Verdict, detail: str) -> None:
@@ -83,7 +83,7 @@ class PatchOnTree:
         for change in changes:
             try:
                 verdict, detail, offsets = self._change(change, len(verdicts))
-            except _Trouble as trouble:
+            except Trouble as trouble:
                 verdict, detail, offsets = trouble.verdict, trouble.detail, ()
             verdicts.append(FileVerdict(shown(change.path), verdict, detail, offsets))
         if self._by_git and all(v.verdict in OK for v in verdicts):
@@ -128,7 +128,7 @@ class PatchOnTree:
             result, verdict, detail, offsets = self._text(change, source)
         if change.kind == "delete":
             if self._bytes(result):
-                raise _Trouble("conflict", "the file holds more than the patch removes")
+                raise Trouble("conflict", "the file holds more than the patch removes")
             self._remove(change.old_path)
             return verdict, detail, offsets
         assert change.new_path is not None
@@ -158,8 +158,8 @@ class PatchOnTree:
         if path is None or self.paths is None or self.paths.to_installed(path) is not None:
             return
         if self.store.entry(self.tree, path) is None:
-            raise _Trouble("outside", "the layout does not carry it: it is not in the distribution")
-        raise _Trouble("outside", "the layout does not carry it: its change would not be installed")
+            raise Trouble("outside", "the layout does not carry it: it is not in the distribution")
+        raise Trouble("outside", "the layout does not carry it: its change would not be installed")
 
     def _source(self, change: FileChange) -> Content:
         """Return the file that the change starts from."""
@@ -174,24 +174,24 @@ class PatchOnTree:
             if target is not None and (
                 _names(change.new_oid, target.oid) or change.similarity == _UNCHANGED
             ):
-                raise _Trouble("already-upstream", f"{shown(path)} is renamed already")
+                raise Trouble("already-upstream", f"{shown(path)} is renamed already")
         hint = self._elsewhere(path, change)
         if change.kind == "delete" and not hint:
-            raise _Trouble("already-upstream", "the file is gone already")
-        raise _Trouble("target-missing", f"{shown(path)} is not in the tree{hint}")
+            raise Trouble("already-upstream", "the file is gone already")
+        raise Trouble("target-missing", f"{shown(path)} is not in the tree{hint}")
 
     def _check_type(self, change: FileChange, source: Content) -> None:
         if source.mode == DIRECTORY:
-            raise _Trouble("conflict", "a folder stands there")
+            raise Trouble("conflict", "a folder stands there")
         if change.old_mode is not None and _type(change.old_mode) != _type(source.mode):
-            raise _Trouble("conflict", f"it is {_KINDS.get(source.mode, 'a file')} now")
+            raise Trouble("conflict", f"it is {_KINDS.get(source.mode, 'a file')} now")
 
     def _check_retyped(self, change: FileChange) -> None:
         """Raise where a file that becomes a symlink, or the other way round, is one already."""
         found = self._in_tree(change.path)
         new_mode = _canonical(change.new_mode or FILE)
         if found is not None and found.mode == new_mode and _names(change.new_oid, found.oid):
-            raise _Trouble("already-upstream", f"it is {_KINDS.get(found.mode, 'a file')} already")
+            raise Trouble("already-upstream", f"it is {_KINDS.get(found.mode, 'a file')} already")
 
     def _check_free(self, change: FileChange, wanted: Content | None = None) -> None:
         """Raise where something stands at the new path, or a file where it needs a folder."""
@@ -205,15 +205,15 @@ class PatchOnTree:
                 else _names(change.new_oid, found.oid)
             )
             if same and change.kind != "rename":
-                raise _Trouble("already-upstream", "the same file is in the tree already")
+                raise Trouble("already-upstream", "the same file is in the tree already")
             what = _KINDS.get(found.mode, "a file with other content")
-            raise _Trouble("conflict", f"{shown(path)} is there already: {what}")
+            raise Trouble("conflict", f"{shown(path)} is there already: {what}")
         end = path.rfind(b"/")
         while end > 0:
             parent = self._now(path[:end])
             if parent is not None and parent.mode != DIRECTORY and path[:end] not in self._leaving:
                 kind = _KINDS.get(parent.mode, "a file")
-                raise _Trouble("conflict", f"{shown(path[:end])} is {kind}, not a folder")
+                raise Trouble("conflict", f"{shown(path[:end])} is {kind}, not a folder")
             end = path.rfind(b"/", 0, end)
 
     # Text
@@ -260,12 +260,12 @@ class PatchOnTree:
         merged = by_git.merge(self.store, ours, base, theirs.content)
         return merged, "" if merged is not None else "a three-way merge conflicts as well"
 
-    def _not_placed(self, change: FileChange, placed: NotPlaced, why_not: str) -> _Trouble:
+    def _not_placed(self, change: FileChange, placed: NotPlaced, why_not: str) -> Trouble:
         if placed.already:
             missing = [n for n in range(1, len(change.hunks) + 1) if n not in placed.already]
             rest = [p for n, p in enumerate(placed.places, 1) if n in missing]
             if all(p.state in ("exact", "offset") for p in rest):
-                return _Trouble("partly-upstream", f"{_numbers(placed.already)} in the tree "
+                return Trouble("partly-upstream", f"{_numbers(placed.already)} in the tree "
                                 f"already, {_numbers(missing)} not")  # fmt: skip
         number = next(
             n for n, p in enumerate(placed.places, 1) if p.state in ("missing", "ambiguous")
@@ -274,13 +274,13 @@ class PatchOnTree:
         where = f"hunk {number} (line {hunk.line} of the patch)"
         if place.state == "ambiguous":
             lines = ", ".join(str(n) for n in place.candidates)
-            return _Trouble("conflict", f"{where} fits at lines {lines}, and {why_not}")
+            return Trouble("conflict", f"{where} fits at lines {lines}, and {why_not}")
         line, found = placed.standing(number)
         now = "".join("\n    " + shown(text.removesuffix(b"\n")) for text in found)
         stands = (
             f"at line {line} stands now:{now}" if found else f"the file ends before line {line}"
         )
-        return _Trouble("conflict", f"{where} fits nowhere, and {why_not}; {stands}")
+        return Trouble("conflict", f"{where} fits nowhere, and {why_not}; {stands}")
 
     # Binary files, submodules: git's own business
 
@@ -290,7 +290,7 @@ class PatchOnTree:
         if change.old_oid is not None and not _names(change.old_oid, source.oid):
             if _names(change.new_oid, source.oid):
                 return "already-upstream", "the same content is in the tree already", ()
-            raise _Trouble(
+            raise Trouble(
                 "conflict", f"it holds blob {source.oid}, the binary patch was made on "
                 f"{change.old_oid}",
             )  # fmt: skip

@@ -1,0 +1,1 @@
+"""Giving the series to others: as a quilt folder, a mailbox, a branch, patch files."""
