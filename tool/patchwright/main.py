@@ -24,6 +24,7 @@ from patchwright.errors import PatchwrightError
 # Name to one line of help: `--help` must not import what the commands need.
 _COMMANDS = {
     "apply": "Write a patched tree to a folder.",
+    "bundle": "Pack everything that a rebuild without a network needs.",
     "bisect": "Find the patches that break startup.",
     "audit": "See whether an opened gate leads to whole code.",
     "cache": "List and prune what the tool keeps in your cache.",
@@ -31,6 +32,8 @@ _COMMANDS = {
     "explain": "Say which patch led to an error in a log.",
     "gates": "List the gates and what each decides.",
     "lock": "Resolve the pins and write upstream.lock, or check it.",
+    "rebuild": "Make the environment from the lock, patched wheels in.",
+    "run": "Run a command in the rebuilt environment, with the locked settings.",
     "show": "Print one patch: fields, needs, files, verdicts.",
     "start": "Start a server on the patched tree, once.",
     "status": "Print the series: how each patch applies, and what is verified.",

@@ -100,7 +100,7 @@ def patched_distributions(project: Project, state: State) -> tuple[PatchedDistri
                     f"both {first} and {name} change it", where=display(path),
                     next_step="correct the layout of one of them in pyproject.toml",
                 )  # fmt: skip
-        own = config.distribution or name
+        own = distribution_name(config)
         found.append(PatchedDistribution(name, own, config.version, new, changes))
         found += [
             PatchedDistribution(
@@ -110,6 +110,17 @@ def patched_distributions(project: Project, state: State) -> tuple[PatchedDistri
             for companion in config.companions
         ]  # fmt: skip
     return tuple(sorted(found, key=lambda d: d.distribution))
+
+
+def distribution_name(config: UpstreamConfig) -> str:
+    """Return the canonical name of an upstream's distribution."""
+    from packaging.utils import canonicalize_name
+
+    if config.distribution is None and config.path is not None and config.source != "git":
+        file = config.path.rpartition("/")[2]
+        stem = file.partition("-")[0] if config.source == "wheel" else file.rpartition("-")[0]
+        return canonicalize_name(stem)
+    return canonicalize_name(config.distribution or config.name)
 
 
 def _changes(project: Project, config: UpstreamConfig, tree: str) -> Changes:
