@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from patchwright.environment.metadata import (
     read_record,
@@ -80,7 +81,7 @@ def finish(site: Path, patched: Iterable[str]) -> None:
             for path, digest, _ in _rows(distribution):
                 file = site / os.fsdecode(path)
                 if digest and file.is_file():
-                    time = _time(digest)
+                    time = content_time(digest)
                     os.utime(file, (time, time))
 
 
@@ -108,12 +109,51 @@ def _write(site: Path, changes: Changes) -> None:
             file = site / os.fsdecode(path)
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(data)
-            time = _time(recorded_hash(data))
+            time = content_time(recorded_hash(data))
             os.utime(file, (time, time))
 
 
-def _time(digest: str) -> int:
+def content_time(digest: str) -> int:
+    """Return the time of a file by its recorded hash, in seconds since 1970."""
     return _EPOCH + int.from_bytes(hashlib.sha256(digest.encode()).digest()[:4]) % _SPAN
+
+
+class Claim(NamedTuple):
+    """What a distribution's RECORD says of one installed file; ``digest`` may be empty."""
+
+    distribution: str
+    digest: str
+
+
+def claims(site: Path) -> dict[bytes, list[Claim]]:
+    """Return every installed file with the distributions that have it in their RECORDs.
+
+    Bytecode and what installers write for themselves are left out. Now and then two
+    distributions have one file (``build_backend.py`` at the root): the last one installed
+    has its content there.
+    """
+    found: dict[bytes, list[Claim]] = {}
+    for distribution in installed(site).values():
+        skipped = {os.fsencode(f"{distribution.info.name}/{name}") for name in _BOOKKEEPING}
+        for path, digest, _ in _rows(distribution):
+            if path not in skipped and not path.endswith(b".pyc"):
+                found.setdefault(path, []).append(Claim(distribution.name, digest))
+    return found
+
+
+def losers(site: Path) -> list[str]:
+    """Return the distributions to install again so that every file is of who should have it.
+
+    An installer that works in parallel lets chance decide which of two distributions has
+    a file that both bring. Here it is the last one by name.
+    """
+    found = set()
+    for path, claimed in claims(site).items():
+        if len({claim.digest for claim in claimed}) > 1:
+            last = max(claimed)
+            if _hash(_place(site, path)) != last.digest:
+                found.add(last.distribution)
+    return sorted(found)
 
 
 def digest_of(site: Path) -> tuple[str, dict[str, str]]:
@@ -124,19 +164,12 @@ def digest_of(site: Path) -> tuple[str, dict[str, str]]:
     missing or has other content: then uv's cache holds a file that somebody changed.
     """
     total = hashlib.sha256()
-    versions = {}
-    expected: list[tuple[bytes, str, str]] = []
-    for distribution in installed(site).values():
-        versions[distribution.name] = distribution.version
-        skipped = {os.fsencode(f"{distribution.info.name}/{name}") for name in _BOOKKEEPING}
-        expected += [
-            (path, digest, distribution.name)
-            for path, digest, _ in _rows(distribution)
-            if path not in skipped and not path.endswith(b".pyc")
-        ]
-    expected.sort()
-    for (path, recorded, name), actual in zip(expected, _hashes(site, expected), strict=True):
-        if recorded and recorded != actual:
+    claimed = claims(site)
+    paths = sorted(claimed)
+    for path, actual in zip(paths, _hashes([_place(site, p) for p in paths]), strict=True):
+        recorded = {claim.digest for claim in claimed[path] if claim.digest}
+        if not actual or (recorded and actual not in recorded):
+            name = claimed[path][0].distribution
             said = "is missing" if not actual else f"has other content than {name} recorded"
             raise PatchwrightError(
                 f"the file {said}", where=display(path),
@@ -144,6 +177,9 @@ def digest_of(site: Path) -> tuple[str, dict[str, str]]:
                 "rebuild again",
             )  # fmt: skip
         total.update(b"%d %s %s\n" % (len(path), path, actual.encode()))
+    versions = {
+        distribution.name: distribution.version for distribution in installed(site).values()
+    }
     return total.hexdigest(), versions
 
 
@@ -157,8 +193,11 @@ def _rows(distribution: Installed) -> list[tuple[bytes, str, str]]:
         ) from error  # fmt: skip
 
 
-def _hashes(site: Path, rows: list[tuple[bytes, str, str]]) -> Iterator[str]:
-    paths = [os.path.join(os.fsencode(site), path) for path, _, _ in rows]  # noqa: PTH118
+def _place(site: Path, path: bytes) -> bytes:
+    return os.path.join(os.fsencode(site), path)  # noqa: PTH118 (bytes)
+
+
+def _hashes(paths: list[bytes]) -> Iterator[str]:
     tasks = [paths[at : at + _AT_ONCE] for at in range(0, len(paths), _AT_ONCE)]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for found in pool.map(lambda task: [_hash(path) for path in task], tasks):

@@ -8,7 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from patchwright.environment.building import build_wheel, found_in, hashed, source_wheel, uv_twice
-from patchwright.environment.content import change, digest_of, finish, installed, site_packages
+from patchwright.environment.content import (
+    change,
+    digest_of,
+    finish,
+    installed,
+    losers,
+    site_packages,
+)
 from patchwright.environment.fetching import fetch_packages
 from patchwright.environment.locked import SDIST, LockedPackage
 from patchwright.environment.locking import required_environment
@@ -129,6 +136,8 @@ class Rebuild:
             raise PatchwrightError("uv made no environment", where=str(new), next_step="try again")
 
     def _install_packages(self, new: Path, lock: int) -> None:
+        from packaging.utils import canonicalize_name
+
         count = self.environment.counts()[self.machine]
         self.project.progress(f"installing {count} packages")
         wheels = (p for p in self.environment.packages if not self._is_source(p))
@@ -136,9 +145,14 @@ class Rebuild:
         made = self._built_packages()
         for path in made:
             name, version = path.name.split("-")[:2]
-            lines.append(f"{name}=={version} --hash=sha256:{file_sha256(path)}\n")
+            lines.append(
+                f"{canonicalize_name(name)}=={version} --hash=sha256:{file_sha256(path)}\n"
+            )
         folders = [path.parent for path in made]
         self._sync(new, lock, lines, ["sync", "--allow-empty-requirements"], folders)
+        for name in losers(site_packages(new)):
+            again = [line for line in lines if line.startswith(f"{name}==")]
+            self._sync(new, lock, again, ["install", "--no-deps", "--reinstall"], folders)
 
     def _install_upstreams(self, new: Path, lock: int, wheels: dict[str, Path]) -> None:
         """Install patched wheels as copies: a link would lead into uv's cache."""

@@ -58,7 +58,8 @@ def workspaces(project: Project, folder: Path) -> dict[str, Path]:
 
     Equal files below its prefixes, and equal versions of every other package, give the
     same folder: what was compiled in it is used again. Anything else gives another one,
-    so that nothing stale is ever found.
+    so that nothing stale is ever found. So does an environment in another place, as the
+    command lines in it name that.
     """
     wanted = read_wanted(project.config)
     if not wanted.workspaces:
@@ -70,13 +71,16 @@ def workspaces(project: Project, folder: Path) -> dict[str, Path]:
     own = {distribution_name(u) for u in project.config.upstreams.values()}
     companions = {c.distribution for u in project.config.upstreams.values() for c in u.companions}
     others = [f"{d.name}=={d.version}" for d in there.values() if d.name not in own | companions]
+    place = str(folder.resolve())
     return {
-        name: project.cache_dir / "compiled" / _key(compiled_from(site, own, prefixes), others)
+        name: project.cache_dir
+        / "compiled"
+        / _key(place, compiled_from(site, own, prefixes), others)
         for name, prefixes in wanted.workspaces.items()
     }
 
 
-def _key(content: str, others: list[str]) -> str:
+def _key(folder: str, content: str, others: list[str]) -> str:
     import hashlib
 
-    return hashlib.sha256("\n".join([content, *sorted(others)]).encode()).hexdigest()[:40]
+    return hashlib.sha256("\n".join([folder, content, *sorted(others)]).encode()).hexdigest()[:40]
