@@ -23,7 +23,7 @@ from patchwright.errors import PatchwrightError
 
 # Name to one line of help: `--help` must not import what the commands need.
 _COMMANDS = {
-    "apply": "Write a patched tree to a folder.",
+    "apply": "Apply the series; write or install it.",
     "bundle": "Pack everything that a rebuild without a network needs.",
     "bisect": "Find the patches that break startup.",
     "audit": "See whether an opened gate leads to whole code.",
@@ -37,6 +37,7 @@ _COMMANDS = {
     "show": "Print one patch: fields, needs, files, verdicts.",
     "start": "Start a server on the patched tree, once.",
     "status": "Print the series: how each patch applies, and what is verified.",
+    "unapply": "Take the patches off an environment again.",
     "verify": "Show for each patch that it does what it says.",
 }
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
