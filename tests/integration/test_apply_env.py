@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from environments import Env, make_env
 from patchwright.environment.transaction import FOLDER
 from projects import Content, TinyProject, make_project, make_wheel
+from venvs import Env, make_env
 
 FILES: dict[str, Content] = {
     "tiny/__init__.py": "from .gate import OPEN\nfrom ._version import V\n",

@@ -27,6 +27,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from patchwright.environment.content import content_time
+from patchwright.environment.metadata import recorded_hash
 from patchwright.errors import AnswerNo, InputError, PatchwrightError
 from patchwright.files import lock_folder, sweep, sync_folder, write_atomically
 from patchwright.quoting import display
@@ -34,7 +36,6 @@ from patchwright.quoting import display
 FOLDER = ".patchwright"
 _FORMAT = 1
 _BYTECODE = re.compile(rb"((?:.*/)?)__pycache__/([^/.]+)\.[^/]+\.pyc", re.DOTALL)
-_EPOCH, _SPAN = 1_000_000_000, 100_000_000  # seconds since 1970: September 2001; three years
 
 
 @dataclass(frozen=True)
@@ -262,7 +263,7 @@ class SiteFiles:
             with contextlib.suppress(FileNotFoundError):
                 os.fchmod(stream.fileno(), self._place(path).stat().st_mode & 0o777)
             stream.flush()
-            seconds = _EPOCH + int(sha256(data)[:12], 16) % _SPAN
+            seconds = content_time(recorded_hash(data))
             os.utime(stream.fileno(), (seconds, seconds))
             os.fsync(stream.fileno())
 
