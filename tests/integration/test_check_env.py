@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from projects import TinyProject, make_project, make_wheel
+from projects import Content, TinyProject, make_project, make_wheel
 from venvs import Env, make_env
 
 FILES = {
@@ -190,7 +191,22 @@ def test_one_file_among_thousands(tiny: TinyProject, tmp_path: Path) -> None:
     assert [d.path for d in differences(installed)] == [b"tiny/f7/m57.py"]
 
 
-FILES_INSTALLED = {"tiny/__init__.py": "", "tiny/gate.py": "OPEN = 0\n"}
+def test_a_large_file_that_was_right_before_and_is_edited(
+    tiny: TinyProject, tmp_path: Path
+) -> None:
+    large = {"tiny/large.bin": b"0123456789abcdef" * 40000}
+    env = make_env(tmp_path / "l", [make_wheel(tmp_path / "w", FILES_INSTALLED | large)])
+    time.sleep(0.06)
+    for _ in range(2):
+        assert found(tiny, env) == []
+    place = env.site / "tiny/large.bin"
+    status, data = place.stat(), place.read_bytes()
+    place.write_bytes(b"1" + data[1:])
+    os.utime(place, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert found(tiny, env) == [("file", "tiny/large.bin", "is changed (tiny)")]
+
+
+FILES_INSTALLED: dict[str, Content] = {"tiny/__init__.py": "", "tiny/gate.py": "OPEN = 0\n"}
 
 
 def test_an_environment_is_named_or_asked_for(tiny: TinyProject, env: Env) -> None:

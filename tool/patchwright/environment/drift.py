@@ -5,6 +5,7 @@ What cannot be told is said, and never counts as agreement.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 
 from patchwright.environment import workspace
 from patchwright.environment.imports import Imports, ask, suspects
-from patchwright.environment.installed import Distribution, Site, differences
+from patchwright.environment.installed import Distribution, Known, Site, differences
 from patchwright.environment.locked import LockedEnvironment, read_environment
 from patchwright.environment.metadata import local_version
 from patchwright.environment.named import start_variables
@@ -212,7 +213,9 @@ class _Check:
             if each.is_editable:
                 drift.add("package", each.name, "is an editable install: its files lie elsewhere")
         drift.files = sum(len(d.rows) for d in readable)
-        for found in differences(readable):
+        name = hashlib.sha256(os.fsencode(self.site.packages)).hexdigest()[:40]
+        known = Known(self.project.cache_dir / "installed" / f"{name}.json")
+        for found in differences(readable, known):
             place = self.site.distributions[found.distribution].folder / os.fsdecode(found.path)
             drift.add("file", place, f"is {found.what} ({found.distribution})")
         if self.carried is None:

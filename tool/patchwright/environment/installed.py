@@ -9,17 +9,19 @@ imported. RECORD is the list that every installer leaves (Python packaging speci
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import json
 import os
 import stat
 import subprocess
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from patchwright.environment.metadata import read_record
 from patchwright.errors import InputError
@@ -31,6 +33,8 @@ _ASK = (
     "print(json.dumps([platform.python_version(), p['purelib'], p['platlib']]))\n"
 )
 _ALGORITHMS = ("sha256", "sha384", "sha512")
+_LARGE = 1 << 18  # bytes; smaller files are read as fast as they are looked up
+_RACY = 50_000_000  # nanoseconds: a file changed again within one tick keeps its times
 _AT_ONCE = 64  # files in one task: a thread for each costs more than reading it
 
 
@@ -131,12 +135,60 @@ def _distributions(folder: Path) -> Iterator[Distribution]:
                 yield Distribution(canonicalize_name(stem), version, folder, name)
 
 
-def differences(distributions: Sequence[Distribution]) -> list[Difference]:
+class Known:
+    """Large files that were found right before, by what changes when they do.
+
+    The change time cannot be set back. Ten gigabytes of libraries are hashed once; a
+    cache in ``file`` that cannot be read or written only costs time.
+    """
+
+    def __init__(self, file: Path | None = None) -> None:
+        self.file = file
+        self._before: dict[str, list[Any]] = {}
+        self._now: dict[str, list[Any]] = {}
+        if file is not None:
+            with contextlib.suppress(OSError, ValueError):
+                self._before = dict(json.loads(file.read_bytes()))
+
+    def has(self, place: bytes, status: os.stat_result, recorded: str) -> bool:
+        """Return whether a file was found right, and is the one that was."""
+        if self._before.get(_name(place)) != _proof(status, recorded):
+            return False
+        self.add(place, status, recorded)
+        return True
+
+    def add(self, place: bytes, status: os.stat_result, recorded: str) -> None:
+        """Note that a file is right; one that changed just now may change unseen."""
+        if status.st_size >= _LARGE and time.time_ns() - status.st_ctime_ns > _RACY:
+            self._now[_name(place)] = _proof(status, recorded)
+
+    def keep(self) -> None:
+        """Write what is known for the next time."""
+        from patchwright.files import sweep, write_atomically
+
+        if self.file is not None and self._now != self._before:
+            with contextlib.suppress(OSError):
+                sweep(self.file.parent, self.file.name)
+                write_atomically(self.file, json.dumps(self._now).encode())
+
+
+def _name(place: bytes) -> str:
+    return place.decode("latin-1")
+
+
+def _proof(status: os.stat_result, recorded: str) -> list[Any]:
+    return [status.st_ctime_ns, status.st_mtime_ns, status.st_size, status.st_ino, recorded]
+
+
+def differences(
+    distributions: Sequence[Distribution], known: Known | None = None
+) -> list[Difference]:
     """Return every changed, missing and extra file of ``distributions``, sorted.
 
     Bytecode is not compared here. Files are hashed by several threads; extra are files in
     a distribution's own folders that no RECORD beside it lists.
     """
+    known = known or Known()
     tasks: list[list[tuple[Distribution, bytes, str, str]]] = [[]]
     for distribution in distributions:
         for path, digest, size in distribution.rows:
@@ -146,20 +198,26 @@ def differences(distributions: Sequence[Distribution]) -> list[Difference]:
                 tasks.append([])
             tasks[-1].append((distribution, path, digest, size))
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-        found = [difference for part in pool.map(_compared, tasks) for difference in part]
+        parts = pool.map(lambda task: _compared(task, known), tasks)
+        found = [difference for part in parts for difference in part]
+    known.keep()
     return sorted(found + _extra(distributions))
 
 
-def _compared(task: Iterable[tuple[Distribution, bytes, str, str]]) -> list[Difference]:
+def _compared(
+    task: Iterable[tuple[Distribution, bytes, str, str]], known: Known
+) -> list[Difference]:
     found = []
     for distribution, path, digest, size in task:
-        what = compare(os.fsencode(distribution.folder) + b"/" + path, digest, size)
+        what = _compare(os.fsencode(distribution.folder) + b"/" + path, digest, size, known)
         if what is not None:
             found.append(Difference(distribution.name, path, what))
     return found
 
 
-def compare(place: bytes, recorded: str, size: str) -> Literal["changed", "missing"] | None:
+def _compare(
+    place: bytes, recorded: str, size: str, known: Known
+) -> Literal["changed", "missing"] | None:
     """Compare one file with its row in RECORD; None where they agree."""
     algorithm, _, value = recorded.partition("=")
     try:
@@ -167,15 +225,19 @@ def compare(place: bytes, recorded: str, size: str) -> Literal["changed", "missi
             status = os.fstat(stream.fileno())
             if not stat.S_ISREG(status.st_mode) or (size and status.st_size != int(size)):
                 return "changed"
+            if known.has(place, status, recorded):
+                return None
             data = stream.read()
     except FileNotFoundError:
         return "missing"
     except (OSError, ValueError):
         return "changed"
-    if algorithm not in _ALGORITHMS:
-        return "changed"
-    digest = base64.urlsafe_b64encode(hashlib.new(algorithm, data).digest())
-    return None if digest.rstrip(b"=").decode() == value.rstrip("=") else "changed"
+    if algorithm in _ALGORITHMS:
+        digest = base64.urlsafe_b64encode(hashlib.new(algorithm, data).digest())
+        if digest.rstrip(b"=").decode() == value.rstrip("="):
+            known.add(place, status, recorded)
+            return None
+    return "changed"
 
 
 def _extra(distributions: Sequence[Distribution]) -> list[Difference]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -29,6 +30,7 @@ from patchwright.environment.installed import Site
 from patchwright.environment.toolkit import Toolkit
 from patchwright.environment.workspace import MANIFEST, Hashes, Manifest
 from patchwright.errors import AnswerNo, PatchwrightError
+from patchwright.smoke.jit import target
 from patchwright.smoke.ninja import NinjaFile, parse_ninja
 from patchwright.smoke.objects import ObjectCache
 
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 
 _MEMORY = 3 << 30  # bytes for one compiler; most of the pins' sources take 1, CUTLASS 4.4 GiB
 _ANSWER = 300.0  # seconds for the generators; importing torch takes a few of them
+_GENCODE = re.compile(r"-gencode=arch=compute_\w+,code=sm_(\w+)")
 _LOGS = (".ninja_log", ".ninja_deps")
 
 Say = Callable[[str], None]
@@ -94,6 +97,12 @@ class Prebuilder:
             for a in asked if "refused" in a
         ]  # fmt: skip
         specs = [a for a in asked if "refused" not in a]
+        for spec in specs:
+            others = _other_targets(spec, self.arch)
+            if others:
+                why = f"it is built for {others}, whatever is asked"
+                built.append(Built(spec["entry"], spec["name"], self.arch, why=why))
+        specs = [s for s in specs if not any(b.entry == s["entry"] for b in built)]
         if not specs:
             return built
         each = max(1, self.jobs // len(specs))
@@ -278,6 +287,14 @@ def _key(part: _Part, inputs: list[str], builder: Prebuilder) -> str:
     lines = [part.command, builder.toolkit.compiler.identity]
     lines += sorted(f"{p.removeprefix(site)} {builder.hashes.of(p)}" for p in inputs)
     return hashlib.sha256("\0".join(lines).encode()).hexdigest()
+
+
+def _other_targets(spec: Mapping[str, Any], arch: str) -> str:
+    """Return what a module is built for where that is nothing of what is asked, else nothing."""
+    targets = dict.fromkeys(_GENCODE.findall(Path(spec["ninja"]).read_text("utf-8")))
+    if not targets or any(target(a) in targets for a in arch.split()):
+        return ""
+    return ", ".join(f"sm_{name}" for name in targets)
 
 
 def _missing() -> bytes:
