@@ -191,6 +191,17 @@ def test_one_file_among_thousands(tiny: TinyProject, tmp_path: Path) -> None:
     assert [d.path for d in differences(installed)] == [b"tiny/f7/m57.py"]
 
 
+def test_a_file_that_two_distributions_bring(tiny: TinyProject, env: Env, tmp_path: Path) -> None:
+    """flashinfer-python and torch-c-dlpack-ext: the last one wins, and nobody is to blame."""
+    wheel = make_wheel(tmp_path / "w", {"tiny/data.txt": "other\n"}, distribution="other")
+    env.install(str(wheel))
+    assert (env.site / "tiny/data.txt").read_text() == "other\n"
+    assert found(tiny, env) == []
+    assert tiny.run("apply", "--env", str(env.root)).code == 0
+    edit(env.site / "tiny/data.txt", "mine\n")
+    assert found(tiny, env) == [("file", "tiny/data.txt", "is changed (tiny)")]
+
+
 def test_a_large_file_that_was_right_before_and_is_edited(
     tiny: TinyProject, tmp_path: Path
 ) -> None:

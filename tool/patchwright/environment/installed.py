@@ -201,7 +201,27 @@ def differences(
         parts = pool.map(lambda task: _compared(task, known), tasks)
         found = [difference for part in parts for difference in part]
     known.keep()
-    return sorted(found + _extra(distributions))
+    return sorted(_own(found, distributions) + _extra(distributions))
+
+
+def _own(found: list[Difference], distributions: Sequence[Distribution]) -> list[Difference]:
+    """Leave out changed files that another distribution brought to the same place.
+
+    Real ones do: flashinfer-python and torch-c-dlpack-ext both install build_backend.py,
+    and the last one wins.
+    """
+    folders = {d.name: d.folder for d in distributions}
+    left = []
+    for difference in found:
+        folder = folders[difference.distribution]
+        place = os.fsencode(folder) + b"/" + difference.path
+        others = _distributions(folder) if difference.what == "changed" else ()
+        if not any(
+            path == difference.path and digest and _compare(place, digest, size, Known()) is None
+            for other in others for path, digest, size in _rows(other)
+        ):  # fmt: skip
+            left.append(difference)
+    return left
 
 
 def _compared(
