@@ -16,34 +16,15 @@ from pathlib import Path
 
 import pytest
 
-from patchwright.environment.transaction import FOLDER
-from projects import Content, TinyProject, make_project, make_wheel
+from crash_installed import kill_once, make_tiny, patched
+from patchwright.environment.transaction import FOLDER, SiteFiles
+from projects import TinyProject, make_wheel
 from venvs import Env, make_env
-
-FILES: dict[str, Content] = {
-    "tiny/__init__.py": "from .gate import OPEN\nfrom ._version import V\n",
-    "tiny/gate.py": "OPEN = 0\n",
-    "csrc/k.cu": "__global__ void k() {}\n",
-}
-COMPANION = {"tiny_extra/__init__.py": "V = '1.0'\n"}
 
 
 @pytest.fixture
 def tiny(tmp_path: Path) -> TinyProject:
-    tiny = make_project(
-        tmp_path, FILES, built={"tiny/_version.py": "V = '1.0'\n"}, outside=("tiny/_version.py",)
-    )
-    tiny.wheels["tiny-extra"] = make_wheel(
-        tiny.root / "wheels", COMPANION, distribution="tiny-extra"
-    )
-    config = tiny.upstreams["tiny"]
-    config["version-files"] = ["tiny/_version.py"]
-    config["companions"] = {"tiny-extra": ["tiny_extra/__init__.py"]}
-    tiny.add_upstream("other", {"other/__init__.py": "x = 1\n"})
-    tiny.add_patch(1, {"tiny/gate.py": "OPEN = 1\n"}, title="gate: open")
-    tiny.add_patch(2, {"other/__init__.py": "x = 2\n"}, upstream="other")
-    tiny.add_patch(3, {"csrc/k.cu": "k\n", "tiny/new/__init__.py": "NEW = 1\n"})
-    return tiny
+    return make_tiny(tmp_path)
 
 
 @pytest.fixture
@@ -129,13 +110,9 @@ def test_another_selection_is_moved_to_by_difference(tiny: TinyProject, env: Env
     tiny.run("apply", "--env", str(env.root), "--to", "1")
     assert not (env.site / "tiny/new").exists()
     tiny.run("apply", "--env", str(env.root))
-    assert _patched(env.files()) == _patched(whole)
+    assert patched(env.files()) == patched(whole)
     tiny.run("apply", "--env", str(env.root), "--to", "0")
     assert env.files() == before
-
-
-def _patched(files: dict[str, bytes]) -> dict[str, bytes]:
-    return {path: data for path, data in files.items() if not path.startswith(FOLDER)}
 
 
 def test_bytecode_of_the_old_state_cannot_be_used(tiny: TinyProject, env: Env) -> None:
@@ -298,72 +275,30 @@ def test_a_read_only_environment(tiny: TinyProject, env: Env) -> None:
 
 # Killed
 
-_KILLED = """
-import os, signal, sys
-import patchwright.environment.transaction as t
-left = [int(sys.argv.pop(1))]
-def count(event, args):
-    if event in ("os.rename", "os.remove", "os.link", "os.mkdir", "os.rmdir") or (
-        event == "open" and args[2] & (os.O_WRONLY | os.O_RDWR)):
-        if any(isinstance(a, str) and "env/lib" in a for a in args):
-            left[0] -= 1
-            if not left[0]:
-                os.kill(os.getpid(), signal.SIGKILL)
-sys.addaudithook(count)
-from patchwright.main import main
-main()
-"""
 
-
-def _killed(tiny: TinyProject, at: int, *args: str) -> bool:
-    done = subprocess.run(
-        [sys.executable, "-c", _KILLED, str(at), *args], cwd=tiny.root, capture_output=True,
-        text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode in (0, -signal.SIGKILL), done.stderr
-    return done.returncode != 0
-
-
-@pytest.mark.parametrize("at", [2, 9, 20, 26, 33])
+@pytest.mark.parametrize("at", [3, 60, 95, 150])
 def test_killed_at_a_step_the_next_command_is_right(tiny: TinyProject, env: Env, at: int) -> None:
-    pristine = env.files()
-    assert _killed(tiny, at, "apply", "--env", str(env.root))
-    assert tiny.run("unapply", "--env", str(env.root)).code in (0, 1)
-    assert env.files() == pristine
-    assert tiny.run("apply", "--env", str(env.root)).code == 0
-    whole = _patched(env.files())
-    assert _killed(tiny, at, "unapply", "--env", str(env.root))
-    assert tiny.run("apply", "--env", str(env.root)).code == 0
-    assert _patched(env.files()) == whole
-    assert tiny.run("unapply", "--env", str(env.root)).code == 0
-    assert env.files() == pristine
+    """Steps before the journal is written and after it, in both commands."""
+    assert kill_once(tiny, env, at)
 
 
 @pytest.mark.slow
-def test_killed_at_every_step(tiny: TinyProject, env: Env) -> None:
-    pristine, cached = env.files(), env.cached()
-    for args in (("apply",), ("unapply",)):
-        at = 0
-        while True:
-            at += 1
-            if args == ("unapply",):
-                tiny.run("apply", "--env", str(env.root))
-            if not _killed(tiny, at, *args, "--env", str(env.root)):
-                break
-            assert tiny.run("apply", "--env", str(env.root), "--to", "1").code == 0, at
-            assert tiny.run("unapply", "--env", str(env.root)).code == 0
-            assert env.files() == pristine, at
-            assert env.cached() == cached
-        tiny.run("unapply", "--env", str(env.root))
-        assert at > 30
+def test_killed_at_many_steps(tiny: TinyProject, env: Env) -> None:
+    at = 1
+    while kill_once(tiny, env, at):
+        at += 6
+    assert at > 150
 
 
-def test_an_edit_between_a_kill_and_the_recovery_is_not_lost(tiny: TinyProject, env: Env) -> None:
-    at = 10
-    while _killed(tiny, at, "apply", "--env", str(env.root)):
-        if (env.site / FOLDER / "journal.json").exists():
-            break
-        at += 1
+def test_an_edit_between_a_kill_and_the_recovery_is_not_lost(
+    tiny: TinyProject, env: Env, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*args: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SiteFiles, "_carry_out", killed)
+        assert tiny.run("apply", "--env", str(env.root)).code == 130
     gate = env.site / "tiny/gate.py"
     gate.unlink()
     gate.write_text("mine\n")
@@ -373,6 +308,7 @@ def test_an_edit_between_a_kill_and_the_recovery_is_not_lost(tiny: TinyProject, 
     assert gate.read_text() == "mine\n"
     gate.unlink()
     assert tiny.run("unapply", "--env", str(env.root)).code == 0
+    assert gate.read_text() == "OPEN = 0\n"
 
 
 def test_a_record_of_a_newer_tool_is_refused(tiny: TinyProject, env: Env) -> None:

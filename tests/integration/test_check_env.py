@@ -177,8 +177,8 @@ def test_what_an_edit_hid_in_record_is_found_where_patches_were_applied(
     assert ("file", f"{record.parent.name}/RECORD") in kinds
 
 
-def test_one_file_among_thousands(tiny: TinyProject, tmp_path: Path) -> None:
-    many = {f"tiny/f{n % 50}/m{n}.py": f"N = {n}\n" for n in range(2000)}
+def test_one_file_among_hundreds(tiny: TinyProject, tmp_path: Path) -> None:
+    many = {f"tiny/f{n % 50}/m{n}.py": f"N = {n}\n" for n in range(500)}
     tiny.wheels["tiny"] = make_wheel(tiny.root / "wheels", FILES_INSTALLED | many)
     tiny.upstreams["tiny"]["packages"] = ["tiny"]
     env = make_env(tmp_path / "many", [tiny.wheels["tiny"]])
@@ -186,7 +186,7 @@ def test_one_file_among_thousands(tiny: TinyProject, tmp_path: Path) -> None:
 
     installed = list(find_site(env.root).distributions.values())
     assert differences(installed) == []
-    assert len(installed[0].rows) > 2000
+    assert len(installed[0].rows) > 500
     edit(env.site / "tiny/f7/m57.py", "edited\n")
     assert [d.path for d in differences(installed)] == [b"tiny/f7/m57.py"]
 
