@@ -9,14 +9,16 @@
     ran = project.run_apart("lock")           # in an interpreter of its own
     ran.json()                                # standard output, parsed
 
-make_wheel(folder, files, distribution=, version=) -> Path
-    A pure-Python wheel; ``files`` maps INSTALLED paths to text or bytes. Same input,
-    same bytes.
-make_project(folder, files, upstream="tiny", version="1.0", layout=, outside=, built=)
+make_wheel(folder, files, distribution=, version=, requires=, tag=, extra=) -> Path
+    A wheel, pure Python unless ``tag`` says otherwise; ``files`` maps INSTALLED paths to
+    text or bytes, ``requires`` are its requirements, ``extra`` more files of its
+    .dist-info by name. Same input, same bytes.
+make_project(folder, files, upstream="tiny", version="1.0", layout=, outside=, built=, …)
     A project in ``folder/project`` with one upstream taken from a local wheel.
     ``files`` maps REPOSITORY paths to content; LAYOUT maps them to installed paths
     (``tiny/`` stays, ``csrc/`` is ``tiny/data/csrc/``). ``built`` maps INSTALLED paths
-    of generated files that stand outside the pristine tree (globs in ``outside``).
+    of generated files that stand outside the pristine tree (globs in ``outside``). More
+    arguments go to make_wheel.
 TinyProject
     root, wheels[name], git[name] (a real work tree: pristine, then one commit per patch)
     add_upstream(name, files, ...)     a second upstream
@@ -41,7 +43,7 @@ import os
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -70,25 +72,32 @@ class Ran:
 
 
 def make_wheel(
-    folder: Path, files: Mapping[str, Content], *, distribution: str = "tiny", version: str = "1.0"
-) -> Path:
+    folder: Path, files: Mapping[str, Content], *, distribution: str = "tiny", version: str = "1.0",
+    requires: Sequence[str] = (), tag: str = "py3-none-any",
+    extra: Mapping[str, Content] | None = None,
+) -> Path:  # fmt: skip
     """Write a wheel that holds ``files`` (installed paths) and return its path."""
     stem = f"{distribution.replace('-', '_')}-{version}"
     info = f"{stem}.dist-info"
     members = {name: _bytes(content) for name, content in sorted(files.items())}
+    needs = "".join(f"Requires-Dist: {requirement}\n" for requirement in requires)
     members[f"{info}/METADATA"] = (
-        f"Metadata-Version: 2.1\nName: {distribution}\nVersion: {version}\n".encode()
+        f"Metadata-Version: 2.1\nName: {distribution}\nVersion: {version}\n{needs}".encode()
     )
+    pure = "true" if tag.endswith("-none-any") else "false"
     members[f"{info}/WHEEL"] = (
-        b"Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        f"Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: {pure}\nTag: {tag}\n".encode()
     )
+    for name, content in (extra or {}).items():
+        members[f"{info}/{name}"] = _bytes(content)
     record = []
     for name, data in members.items():
         digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
-        record.append(f"{name},sha256={digest},{len(data)}\n")
+        quoted = f'"{name}"' if "," in name else name
+        record.append(f"{quoted},sha256={digest},{len(data)}\n")
     members[f"{info}/RECORD"] = ("".join(record) + f"{info}/RECORD,,\n").encode()
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{stem}-py3-none-any.whl"
+    path = folder / f"{stem}-{tag}.whl"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in members.items():
             entry = zipfile.ZipInfo(name, (2020, 1, 1, 0, 0, 0))
@@ -116,6 +125,7 @@ class TinyProject:
         layout: Mapping[str, str] | None = None,
         outside: tuple[str, ...] = (),
         built: Mapping[str, Content] | None = None,
+        **wheel: Any,
     ) -> None:
         """Make the wheel and the git work tree of an upstream, and configure it."""
         rules = dict(layout or (LAYOUT if name == "tiny" else {f"{name}/": f"{name}/"}))
@@ -125,7 +135,9 @@ class TinyProject:
             if prefix is not None:
                 installed[rules[prefix] + path[len(prefix) :]] = content
         folder = self.root / "wheels"
-        self.wheels[name] = make_wheel(folder, installed, distribution=name, version=version)
+        self.wheels[name] = make_wheel(
+            folder, installed, distribution=name, version=version, **wheel
+        )
         work = self.root.parent / "git" / name
         work.mkdir(parents=True)
         self.git[name] = work

@@ -160,15 +160,16 @@ def test_a_patch_made_for_another_version_is_refused_before_anything_is_fetched(
     assert "0001 was made for tiny 0.9, the pin is 1.0" in ran.err
 
 
-def test_the_environment_in_a_lock_is_kept(project: TinyProject) -> None:
+def test_an_environment_that_nobody_asks_for_leaves_the_lock(project: TinyProject) -> None:
     project.run("lock")
     path = project.root / "upstream.lock"
     with path.open("a", encoding="utf-8") as stream:
-        stream.write('\n[environment]\npython = "3.11"\n\n[[environment.package]]\nname = "x"\n')
-    project.add_patch(3, {"tiny/new.py": "x = 1\n"}, title="new")
+        stream.write('\n[environment]\npython = "3.11"\n')
+    assert (
+        "environment\n  lock:    one\n  project: (absent)\n" in project.run("lock", "--check").out
+    )
     assert project.run("lock").code == 0
-    assert lock_of(project)["environment"] == {"python": "3.11", "package": [{"name": "x"}]}
-    assert len(lock_of(project)["patch"]) == 3
+    assert "environment" not in lock_of(project)
 
 
 def test_a_lock_with_conflict_markers_is_not_written_over(project: TinyProject) -> None:

@@ -22,6 +22,7 @@ SOURCES = ("wheel", "sdist", "git")
 _ROOT_KEYS = ("arch", "smoke-deadline", "upstreams", "environment", "startup")
 _UPSTREAM_KEYS = (
     "source", "distribution", "version", "path", "git", "revision", "packages", "layout", "outside",
+    "version-files", "companions", "prebuilt",
 )  # fmt: skip
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 _ARCH = re.compile(r"sm_\d{2,3}[af]?")
@@ -52,8 +53,24 @@ class Layout:
 
 
 @dataclass(frozen=True)
+class Companion:
+    """A distribution that has to have its upstream's exact version, and where it keeps it.
+
+    ``version_files`` are installed paths.
+    """
+
+    distribution: str
+    version_files: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class UpstreamConfig:
-    """One upstream as it is wanted. ``path`` is relative to the project's root."""
+    """One upstream as it is wanted. ``path`` is relative to the project's root.
+
+    ``version_files`` are the installed paths from which the upstream reads its own
+    version; ``prebuilt`` are distributions of compiled objects that would win over
+    patched sources.
+    """
 
     name: str
     source: Literal["wheel", "sdist", "git"]
@@ -64,6 +81,9 @@ class UpstreamConfig:
     revision: str | None
     packages: tuple[str, ...]
     layout: Layout
+    version_files: tuple[str, ...] = ()
+    companions: tuple[Companion, ...] = ()
+    prebuilt: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -212,8 +232,6 @@ def _kind(value: object) -> str:
 
 
 def _upstream(name: str, table: _Table) -> UpstreamConfig:
-    from packaging.utils import canonicalize_name
-
     table.check_keys(_UPSTREAM_KEYS)
     if not _NAME.fullmatch(name):
         table.refuse("", "an upstream's name is letters, digits, '.', '_' and '-'", "rename it")
@@ -221,8 +239,8 @@ def _upstream(name: str, table: _Table) -> UpstreamConfig:
     if source not in SOURCES:
         table.refuse("source", f"{source!r} is not a source", f"one of {', '.join(SOURCES)}")
     distribution, path = table.text("distribution"), table.text("path")
-    if distribution is not None and not _NAME.fullmatch(distribution):
-        table.refuse("distribution", f"{distribution!r} is not a distribution's name", "correct it")
+    if distribution is not None:
+        distribution = _distribution(table, "distribution", distribution)
     if source != "git" and distribution is None and path is None:
         table.refuse(
             "distribution", f"a {source} is found by its distribution", "add distribution (or path)"
@@ -239,14 +257,41 @@ def _upstream(name: str, table: _Table) -> UpstreamConfig:
     return UpstreamConfig(
         name=name,
         source=cast(Literal["wheel", "sdist", "git"], source),
-        distribution=canonicalize_name(distribution) if distribution else None,
+        distribution=distribution,
         version=_version(table),
         path=path,
         git=git,
         revision=revision,
         packages=packages,
         layout=_layout(table, packages),
+        version_files=_paths(table, "version-files"),
+        companions=_companions(table.table("companions")),
+        prebuilt=tuple(_distribution(table, "prebuilt", name) for name in table.texts("prebuilt")),
     )
+
+
+def _companions(table: _Table) -> tuple[Companion, ...]:
+    return tuple(
+        Companion(_distribution(table, name, name), _paths(table, name))
+        for name in sorted(table.values)
+    )
+
+
+def _distribution(table: _Table, key: str, name: str) -> str:
+    from packaging.utils import canonicalize_name
+
+    if not _NAME.fullmatch(name):
+        table.refuse(key, f"{name!r} is not a distribution's name", "correct it")
+    return canonicalize_name(name)
+
+
+def _paths(table: _Table, key: str) -> tuple[str, ...]:
+    """Return installed paths of single files."""
+    paths = table.texts(key)
+    for path in paths:
+        if "\0" in path or any(part in ("", ".", "..") for part in path.split("/")):
+            table.refuse(key, f"{path!r} is not an installed path", "write it as pkg/version.py")
+    return paths
 
 
 def _version(table: _Table) -> str:

@@ -2,7 +2,7 @@
 
 For each upstream the exact distribution or commit and its pristine tree, for each
 patch its bytes and the tree after it. No address and no index: a lock works behind any
-mirror. ``[environment]`` is kept as it is.
+mirror.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class LockedPatch:
 
 @dataclass(frozen=True)
 class Lock:
-    """The whole file. ``environment`` is reserved and kept as it is."""
+    """The whole file. ``environment`` is read by environment/locked.py where it is needed."""
 
     upstreams: tuple[LockedUpstream, ...]
     patches: tuple[LockedPatch, ...]
@@ -233,9 +233,25 @@ def format_lock(lock: Lock) -> bytes:
         content["upstream"] = upstreams
     if lock.patches:
         content["patch"] = [{key: getattr(p, key) for key in _PATCH} for p in lock.patches]
+    text = tomli_w.dumps(content)
     if lock.environment:
-        content["environment"] = dict(lock.environment)
-    return _HEADER + tomli_w.dumps(content).encode()
+        text += "\n" + _environment(lock.environment)
+    return _HEADER + text.encode()
+
+
+def _environment(table: Mapping[str, object]) -> str:
+    """Return the table as text. What has many lines is one literal string, a line each.
+
+    Readers pass over a literal string at once; tomli-w would write an escaped one.
+    """
+    import tomli_w
+
+    long = {k: v for k, v in table.items() if isinstance(v, str) and "\n" in v and "'" not in v}
+    tables = {key: value for key, value in table.items() if isinstance(value, dict)}
+    short = {k: v for k, v in table.items() if k not in long and k not in tables}
+    text = tomli_w.dumps({"environment": short})
+    text += "".join(f"{key} = '''\n{value}'''\n" for key, value in long.items())
+    return text + ("\n" + tomli_w.dumps({"environment": tables}) if tables else "")
 
 
 def disagreements(lock: Lock, config: Config, series: Series) -> list[Disagreement]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from patchwright.errors import PatchwrightError
 from patchwright.lock import (
     Disagreement,
     Lock,
@@ -16,6 +17,7 @@ from patchwright.lock import (
 )
 
 if TYPE_CHECKING:
+    from patchwright.applying.chain import State
     from patchwright.applying.verdicts import ApplyVerdict
     from patchwright.project import Project
     from patchwright.series import Series
@@ -24,10 +26,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The lock that was made, or the verdicts that stood in its way."""
+    """The lock that was made, or the verdicts that stood in its way.
+
+    ``notes`` are facts of its environment that a user should know.
+    """
 
     lock: Lock | None
     verdicts: tuple[ApplyVerdict, ...]
+    notes: tuple[str, ...] = ()
 
     @property
     def refused(self) -> tuple[ApplyVerdict, ...]:
@@ -35,13 +41,19 @@ class Outcome:
         return tuple(v for v in self.verdicts if not v.ok)
 
 
-def make_lock(project: Project, *, upgrade: bool = False) -> Outcome:
-    """Resolve and import every upstream and apply the whole series; write nothing.
+def make_lock(
+    project: Project, *, upgrade: bool = False, packages: Collection[str] = ()
+) -> Outcome:
+    """Resolve and import every upstream, apply the whole series, resolve the environment.
 
-    An upstream whose configuration did not change keeps what the lock has, unless
-    ``upgrade``. Raises InputError for a patch that was made for another pin.
+    Writes nothing. What did not change in pyproject.toml keeps what the lock has, unless
+    ``upgrade``, or unless ``packages`` (canonical names) has it. Raises InputError for a
+    patch that was made for another pin, and for a package that is not there to upgrade.
     """
     from patchwright.applying.chain import Chain
+    from patchwright.environment.locking import make_environment
+    from patchwright.environment.patched import distribution_name
+    from patchwright.environment.wheels import lock_wheels
 
     # All that the files alone can tell is told before any download.
     series = project.series
@@ -49,17 +61,27 @@ def make_lock(project: Project, *, upgrade: bool = False) -> Outcome:
         {u.name: u.version for u in project.config.upstreams.values()}
     ):
         raise problem
+    moved = {distribution_name(u): u.name for u in project.config.upstreams.values()}
+    own = {moved[name] for name in packages if name in moved}
     upstreams = []
     for name in sorted(project.config.upstreams):
-        entry = project.resolve(name) if upgrade else project.locked_upstream(name)
+        anew = upgrade or name in own
+        entry = project.resolve(name) if anew else project.locked_upstream(name)
         pristine = _imported(project, entry)
         upstreams.append(replace(entry, tree=pristine.tree, outside=pristine.outside))
-    _, verdicts = Chain(project).apply(series.patches)
+    state, verdicts = Chain(project).apply(series.patches)
     if not all(verdict.ok for verdict in verdicts):
         return Outcome(None, verdicts)
     patches = _patches(project, series, verdicts)
-    environment = project.lock.environment if project.lock is not None else {}
-    return Outcome(Lock(tuple(upstreams), patches, environment), verdicts)
+    others = None if upgrade else [name for name in packages if name not in moved]
+    environment = make_environment(project, upstreams, others)
+    notes: tuple[str, ...] = ()
+    table: dict[str, object] = {}
+    if environment is not None:
+        environment = lock_wheels(project, environment, state)
+        notes = environment.facts()
+        table = environment.to_table()
+    return Outcome(Lock(tuple(upstreams), patches, table), verdicts, notes)
 
 
 def _patches(
@@ -89,10 +111,29 @@ def relocked(project: Project, series: Series) -> Lock | None:
         for u in lock.upstreams
     ) or series.check_pins({u.name: u.version for u in lock.upstreams}):
         return None
-    _, verdicts = Chain(project).apply(series.patches)
+    state, verdicts = Chain(project).apply(series.patches)
     if not all(verdict.ok for verdict in verdicts):
         return None
-    return replace(lock, patches=_patches(project, series, verdicts))
+    patches = _patches(project, series, verdicts)
+    return replace(lock, patches=patches, environment=_with_wheels(project, state))
+
+
+def _with_wheels(project: Project, state: State) -> dict[str, object]:
+    """Return the lock's environment with the wheels of a new state of the series.
+
+    Where they cannot be made (no network, and the archive is gone from the cache) it has
+    none: `lock --check` names them, and the next `lock` makes them.
+    """
+    from patchwright.environment.locking import locked_environment
+    from patchwright.environment.wheels import lock_wheels
+
+    environment = locked_environment(project)
+    if environment is None:
+        return {}
+    try:
+        return lock_wheels(project, environment, state).to_table()
+    except PatchwrightError:
+        return replace(environment, wheels={}).to_table()
 
 
 def check_lock(project: Project, lock: Lock) -> list[Disagreement]:
@@ -112,6 +153,7 @@ def _imported(project: Project, entry: LockedUpstream) -> Pristine:
 
 def _trees(project: Project, lock: Lock) -> list[Disagreement]:
     from patchwright.applying.chain import Chain
+    from patchwright.environment.wheels import wheel_disagreements
 
     found = []
     for entry in lock.upstreams:
@@ -123,7 +165,7 @@ def _trees(project: Project, lock: Lock) -> list[Disagreement]:
             if locked != actual:
                 found.append(Disagreement(f"upstream {entry.name}: {key}", locked, actual))
     series = project.series
-    _, verdicts = Chain(project).apply(series.patches)
+    state, verdicts = Chain(project).apply(series.patches)
     locked_trees = {patch.file: patch.tree for patch in lock.patches}
     for patch, verdict in zip(series.patches, verdicts, strict=True):
         file = patch_file(project.root, patch.path)
@@ -131,4 +173,4 @@ def _trees(project: Project, lock: Lock) -> list[Disagreement]:
         if after != locked_trees[file]:
             shown = after or f"none, as it does not apply ({verdict.verdict}: {verdict.reason})"
             found.append(Disagreement(f"patch {file}: tree", locked_trees[file], shown))
-    return found
+    return found or wheel_disagreements(project, state)

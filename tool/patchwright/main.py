@@ -24,11 +24,13 @@ from patchwright.errors import PatchwrightError
 
 # Name to one line of help: `--help` must not import what the commands need.
 _COMMANDS = {
-    "apply": "Write a patched tree to a folder.",
+    "apply": "Apply the series; write or install it.",
     "audit": "See whether an opened gate leads to whole code.",
     "bisect": "Find the patches that break startup.",
+    "bundle": "Pack everything that a rebuild without a network needs.",
     "cache": "List and prune what the tool keeps in your cache.",
     "capture": "Turn hand edits in installed packages into patches.",
+    "check": "Name every difference between the lock and an environment.",
     "completion": "Print the completion script of a shell.",
     "drop": "Take patches out of the series.",
     "edit": "Open a patch as files to change them.",
@@ -47,13 +49,17 @@ _COMMANDS = {
     "new": "Start a patch.",
     "off": "Leave patches out on this machine.",
     "on": "Let patches take part again on this machine.",
+    "prebuild": "Compile JIT modules ahead of the first start.",
+    "rebuild": "Make the environment from the lock, patched wheels in.",
     "redo": "Do again what was undone last.",
     "refresh": "Write the work tree back to its patch.",
     "renumber": "Give patches other numbers, in the same order.",
+    "run": "Run a command in the rebuilt environment, with the locked settings.",
     "show": "Print one patch: fields, needs, files, verdicts.",
     "split": "Make several patches of one.",
     "start": "Start a server on the patched tree, once.",
     "status": "Print the series: how each patch applies, and what is verified.",
+    "unapply": "Take the patches off an environment again.",
     "undo": "Take back the last change of the series.",
     "verify": "Show for each patch that it does what it says.",
 }

@@ -134,7 +134,12 @@ class Project:
 
         Empty where there is no lock: then nothing is promised. Reads no store.
         """
-        return disagreements(self.lock, self.config, self.series) if self.lock else []
+        from patchwright.environment.locking import environment_disagreements
+
+        if self.lock is None:
+            return []
+        found = disagreements(self.lock, self.config, self.series)
+        return found + environment_disagreements(self.lock, self.config)
 
     def locked_upstream(self, name: str) -> LockedUpstream:
         """Return what an upstream resolves to.

@@ -56,15 +56,16 @@ class Compiler:
     identity: str
 
 
-def find_compiler(minimum: tuple[int, int] = MINIMUM) -> Compiler:
+def find_compiler(minimum: tuple[int, int] = MINIMUM, named: str = "") -> Compiler:
     """Return the first compiler that is new enough.
 
-    Looked for in CUDA_HOME and CUDA_PATH, in the wheels of the ``nvcc`` extra, on PATH
-    (a wrapper script is asked where it leads) and in /usr/local/cuda. Raises Blocked
-    when there is none, when all are too old, and when the host compiler is missing.
+    Looked for in ``named`` (a toolkit), in CUDA_HOME and CUDA_PATH, in the wheels of the
+    ``nvcc`` extra, on PATH (a wrapper script is asked where it leads) and in
+    /usr/local/cuda. Raises Blocked when there is none, when all are too old, and when the
+    host compiler is missing.
     """
     unfit: dict[Path, str] = {}
-    for nvcc in _candidates():
+    for nvcc in _candidates(named):
         try:
             text = run([nvcc, "--version"], deadline=60).stdout
         except (OSError, SmokeError):
@@ -95,7 +96,7 @@ def wheel_includes(compiler: Compiler) -> tuple[Path, ...]:
 
 def require_memory(needed: int) -> None:
     """Raise Blocked when fewer than ``needed`` bytes of memory are free."""
-    free = _free_memory()
+    free = free_memory()
     if free is not None and free < needed:
         gib = 1 << 30
         raise Blocked(
@@ -141,7 +142,9 @@ def _environment() -> dict[str, str]:
     return env | {"LC_ALL": "C"}
 
 
-def _candidates() -> Iterator[Path]:
+def _candidates(named: str) -> Iterator[Path]:
+    if named:
+        yield Path(named) / "bin" / "nvcc"
     for variable in ("CUDA_HOME", "CUDA_PATH"):
         if os.environ.get(variable):
             yield Path(os.environ[variable]) / "bin" / "nvcc"
@@ -188,7 +191,7 @@ def _identity(version_text: str, host: str) -> str:
     return f"nvcc {release[1] if release else '?'} {digest}"
 
 
-def _free_memory() -> int | None:
+def free_memory() -> int | None:
     """Return MemAvailable in bytes, None where the system does not say."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/meminfo").read_text("ascii").splitlines():

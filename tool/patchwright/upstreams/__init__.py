@@ -138,8 +138,13 @@ def _import(
             # A file that the project names is the project's input.
             raise InputError(error.what, where=error.where, next_step=error.next_step) from error
     elif config.source == "wheel":
-        files = _unpacked(config, locked, cache_dir / "tmp", root, progress)
-        inside, outside = split(config.layout, files)
+        # Where a bundle brought the archive, there need be no network.
+        kept = fetch.kept_archive(locked, cache_dir / "archives")
+        if kept is not None:
+            inside, outside = _read(config, kept)
+        else:
+            files = _unpacked(config, locked, cache_dir / "tmp", root, progress)
+            inside, outside = split(config.layout, files)
     else:
         archives = cache_dir / "archives"
         inside, outside = _read(config, fetch.download(config, locked, archives, root, progress))

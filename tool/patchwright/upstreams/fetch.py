@@ -7,8 +7,6 @@ what identifies a distribution is its file name and sha256.
 from __future__ import annotations
 
 import os
-import re
-import subprocess
 import tomllib
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
@@ -19,24 +17,9 @@ from patchwright.errors import PatchwrightError
 from patchwright.lock import LockedUpstream
 from patchwright.upstreams import Progress
 from patchwright.upstreams.archive import sha256_of
+from patchwright.uv import BY_HAND, refuse, run_uv, wrong_hash
 
-# Settings that would change what is installed, or where. Index, cache, proxy and
-# credential settings stay.
-_DROPPED = frozenset({
-    "UV_BREAK_SYSTEM_PACKAGES", "UV_BUILD_CONSTRAINT", "UV_COMPILE_BYTECODE", "UV_CONSTRAINT",
-    "UV_CUSTOM_COMPILE_COMMAND", "UV_EXCLUDE", "UV_NO_BINARY", "UV_NO_BINARY_PACKAGE",
-    "UV_NO_VERIFY_HASHES", "UV_OVERRIDE", "UV_PRERELEASE", "UV_PYTHON", "UV_REQUIRE_HASHES",
-    "UV_RESOLUTION", "UV_SYSTEM_PYTHON", "UV_TARGET", "UV_TORCH_BACKEND", "UV_WORKING_DIRECTORY",
-    "VIRTUAL_ENV", "CONDA_PREFIX",
-})  # fmt: skip
 _TIMEOUT = 60.0  # seconds without a byte
-_BY_HAND = "or download the file yourself and name it with `path` in pyproject.toml"
-_NO_LOGIN = re.compile(r"\b(401|403)\b|[Uu]nauthorized|[Ff]orbidden|credentials")
-_NO_NETWORK = re.compile(
-    r"error sending request|network was disabled|network connectivity is disabled|dns error"
-    r"|[Cc]onnection|timed out|[Cc]ould not connect"
-)
-_NOT_THERE = re.compile(r"not found in|there is no version|no version of|No solution found")
 
 
 class Found(NamedTuple):
@@ -58,17 +41,16 @@ def find_distribution(config: UpstreamConfig, root: Path) -> Found:
         "pip", "compile", "--no-deps", "--no-header", "--no-annotate", "--format", "pylock.toml",
         "-",
     )  # fmt: skip
-    online = _uv(arguments, _requirement(config), root)
-    done = (
-        online
-        if online.returncode == 0
-        else _uv((*arguments, "--offline"), _requirement(config), root)
-    )
+    requirement = _requirement(config)
+    online = run_uv(*arguments, root=root, data=requirement)
+    done = online
+    if online.returncode:
+        done = run_uv(*arguments, "--offline", root=root, data=requirement)
     if done.returncode:
         _refuse(config, online.stderr)
     package = tomllib.loads(done.stdout)["packages"][0]
     entries = package.get("wheels", []) if config.source == "wheel" else [package.get("sdist")]
-    found = {f.file: f for f in reversed([_found(config, e, root) for e in entries if e])}
+    found = {f.file: f for f in reversed([entry_of(e, root, _pin(config)) for e in entries if e])}
     name = _best_wheel(list(found)) if config.source == "wheel" else next(iter(found), None)
     if name is None:
         offered = ", ".join(sorted(found)) or "none"
@@ -94,9 +76,12 @@ def install_wheel(
         "--target", str(target), "-r", "-",
     )  # fmt: skip
     requirement = f"{_requirement(config).strip()} --hash=sha256:{locked.sha256}\n"
-    if not fresh and _uv((*arguments, "--offline"), requirement, root, holds).returncode == 0:
-        return
-    done = _uv((*arguments, "--no-cache") if fresh else arguments, requirement, root, holds)
+    if not fresh:
+        done = run_uv(*arguments, "--offline", root=root, data=requirement, holds=holds)
+        if done.returncode == 0:
+            return
+    more = ("--no-cache",) if fresh else ()
+    done = run_uv(*arguments, *more, root=root, data=requirement, holds=holds)
     if done.returncode:
         _refuse(config, done.stderr)
 
@@ -113,52 +98,46 @@ def download(
     Raises PatchwrightError; nothing is kept of a file with another hash.
     """
     file, sha256 = str(locked.file), str(locked.sha256)
-    path = archives / sha256 / file
-    if path.is_file() and sha256_of(path) == sha256:
-        return path
+    kept = kept_archive(locked, archives)
+    if kept is not None:
+        return kept
     found = find_distribution(config, root)
     if found.sha256 != sha256:
         _refuse_hash(config, found.file, sha256, found.sha256)
     progress(f"downloading {file}")
+    return fetch_file(found._replace(file=file), archives, _pin(config))
+
+
+def kept_archive(locked: LockedUpstream, archives: Path) -> Path | None:
+    """Return the locked archive where it is kept, with the right sha256."""
+    path = archives / str(locked.sha256) / str(locked.file)
+    return path if path.is_file() and sha256_of(path) == locked.sha256 else None
+
+
+def fetch_file(found: Found, archives: Path, where: str) -> Path:
+    """Return a file of the index, kept below ``archives`` by its sha256.
+
+    ``where`` is what errors name. Raises PatchwrightError; nothing is kept of a file
+    with another hash.
+    """
+    path = archives / found.sha256 / found.file
+    if path.is_file() and sha256_of(path) == found.sha256:
+        return path
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f"{file}.part")
+    part = path.with_name(f"{found.file}.part")
     try:
-        _stream(config, found.address, part)
+        _stream(where, found.address, part)
         actual = sha256_of(part)
-        if actual != sha256:
-            _refuse_hash(config, file, sha256, actual)
+        if actual != found.sha256:
+            raise PatchwrightError(
+                f"wrong sha256: {found.sha256} is locked, the index has {actual}", where=where,
+                next_step="find out why the file changed; `patchwright lock --upgrade` accepts "
+                "the new one",
+            )  # fmt: skip
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
     return path
-
-
-def _uv(
-    arguments: tuple[str, ...], requirement: str, root: Path, holds: int = -1
-) -> subprocess.CompletedProcess[str]:
-    import sys
-
-    import uv
-
-    env = {
-        name: value
-        for name, value in os.environ.items()
-        if name not in _DROPPED and not name.startswith(("GIT_", "PYTHON"))
-    }
-    # In the project's folder uv also finds the project's own index settings.
-    command = [
-        uv.find_uv_bin(),
-        *arguments,
-        "--quiet",
-        "--color",
-        "never",
-        "--python",
-        sys.executable,
-    ]
-    return subprocess.run(
-        command, input=requirement, capture_output=True, env=env, cwd=root, check=False,
-        encoding="utf-8", errors="replace", pass_fds=(holds,) if holds >= 0 else (),
-    )  # fmt: skip
 
 
 def _requirement(config: UpstreamConfig) -> str:
@@ -174,15 +153,16 @@ def _pin(config: UpstreamConfig) -> str:
     return f"{config.distribution}=={config.version}"
 
 
-def _found(config: UpstreamConfig, entry: dict[str, Any], root: Path) -> Found:
+def entry_of(entry: dict[str, Any], root: Path, where: str) -> Found:
+    """Return one file as uv's pylock.toml describes it; PatchwrightError without a sha256."""
     address = entry.get("url") or (root / str(entry.get("path", ""))).as_uri()
     path = unquote(urlsplit(address).path)
     name = str(entry.get("name") or path.rpartition("/")[2])
     sha256 = str(entry.get("hashes", {}).get("sha256", ""))
     if not sha256:
         raise PatchwrightError(
-            f"the index gives no sha256 for {name}", where=_pin(config),
-            next_step=f"use an index that does, {_BY_HAND}",
+            f"the index gives no sha256 for {name}", where=where,
+            next_step=f"use an index that does, {BY_HAND}",
         )  # fmt: skip
     return Found(name, sha256, address)
 
@@ -206,7 +186,7 @@ def _best_wheel(names: list[str]) -> str | None:
     return min(ranked)[1] if ranked else None
 
 
-def _stream(config: UpstreamConfig, address: str, target: Path) -> None:
+def _stream(where: str, address: str, target: Path) -> None:
     import shutil
     import urllib.error
     import urllib.request
@@ -214,8 +194,8 @@ def _stream(config: UpstreamConfig, address: str, target: Path) -> None:
     parts = urlsplit(address)
     if parts.scheme not in ("https", "http", "file"):
         raise PatchwrightError(
-            f"an address with {parts.scheme}:// is not fetched", where=_pin(config),
-            next_step=f"use an index with https, {_BY_HAND}",
+            f"an address with {parts.scheme}:// is not fetched", where=where,
+            next_step=f"use an index with https, {BY_HAND}",
         )  # fmt: skip
     bare = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
     request = urllib.request.Request(bare, headers={"User-Agent": "patchwright"})  # noqa: S310
@@ -230,9 +210,9 @@ def _stream(config: UpstreamConfig, address: str, target: Path) -> None:
         ):
             shutil.copyfileobj(response, out)
     except urllib.error.HTTPError as error:
-        _refuse(config, f"{error.code} {error.reason}")
+        refuse(f"{error.code} {error.reason}", where, by_hand=BY_HAND)
     except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
-        _refuse(config, f"connection failed: {getattr(error, 'reason', error)}")
+        refuse(f"connection failed: {getattr(error, 'reason', error)}", where, by_hand=BY_HAND)
 
 
 def _login(host: str, user: str | None, password: str | None) -> str | None:
@@ -253,28 +233,10 @@ def _login(host: str, user: str | None, password: str | None) -> str | None:
 
 def _refuse(config: UpstreamConfig, stderr: str) -> NoReturn:
     """Turn uv's words into one message with the step that fits."""
-    where = _pin(config)
-    pair = re.search(r"Expected:\s+sha256:(\w+)\s+Computed:\s+sha256:(\w+)", stderr)
+    pair = wrong_hash(stderr)
     if pair:
-        _refuse_hash(config, where, pair[1], pair[2])
-    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
-    detail = "; ".join(lines)[:600] or "uv gave no reason"
-    if _NO_LOGIN.search(stderr):
-        raise PatchwrightError(
-            f"the package index refuses access ({detail})", where=where,
-            next_step=f"give uv the login (UV_INDEX_<NAME>_USERNAME, …, or netrc), {_BY_HAND}",
-        )  # fmt: skip
-    if _NO_NETWORK.search(stderr):
-        raise PatchwrightError(
-            f"the package index cannot be reached ({detail})", where=where,
-            next_step=f"check network, proxy and UV_DEFAULT_INDEX, {_BY_HAND}",
-        )  # fmt: skip
-    if _NOT_THERE.search(stderr):
-        raise PatchwrightError(
-            f"the package index in use does not have it ({detail})", where=where,
-            next_step=f"correct version or distribution, set UV_DEFAULT_INDEX, {_BY_HAND}",
-        )  # fmt: skip
-    raise PatchwrightError(f"uv failed ({detail})", where=where, next_step="correct what uv names")
+        _refuse_hash(config, _pin(config), *pair)
+    refuse(stderr, _pin(config), by_hand=BY_HAND)
 
 
 def _refuse_hash(config: UpstreamConfig, where: str, expected: str, actual: str) -> NoReturn:

@@ -36,6 +36,16 @@ _HASHES = frozenset({"sha256", "sha384", "sha512"})
 
 def read_wheel(path: Path, config: UpstreamConfig) -> dict[bytes, File]:
     """Return the files of a wheel in installed layout. Raises BadArchive."""
+    members, info = checked_members(path, config)
+    placed = {target: members[name] for target, name in placement(path.name, members).items()}
+    return _without_bookkeeping(placed, info)
+
+
+def checked_members(path: Path, config: UpstreamConfig) -> tuple[dict[bytes, File], bytes]:
+    """Return a wheel's members and the name of its ``.dist-info`` folder.
+
+    Every member but signatures has the hash that RECORD says. Raises BadArchive.
+    """
     members = read_archive(path)
     info = _info(path.name, members)
     recorded = _record(path.name, members[info + b"/RECORD"].data)
@@ -49,7 +59,7 @@ def read_wheel(path: Path, config: UpstreamConfig) -> dict[bytes, File]:
         if name not in members:
             _refuse(path.name, name, "RECORD lists the member, but it is missing")
     check_identity(path.name, members[info + b"/METADATA"].data, config)
-    return _without_bookkeeping(_spread(path.name, members), info)
+    return members, info
 
 
 def read_installed(folder: Path, config: UpstreamConfig) -> dict[bytes, File]:
@@ -119,10 +129,13 @@ def _check(where: str, name: bytes, data: bytes, expected: str) -> None:
         _refuse(where, name, f"RECORD says {expected}, the member has {algorithm}={actual}")
 
 
-def _spread(where: str, members: Mapping[bytes, File]) -> dict[bytes, File]:
-    """Move ``NAME.data/SCHEME/`` to where an installer with one target folder puts it."""
-    files: dict[bytes, File] = {}
-    for name, file in members.items():
+def placement(where: str, members: Mapping[bytes, File]) -> dict[bytes, bytes]:
+    """Return where an installer with one target folder puts each member: path to member.
+
+    ``NAME.data/SCHEME/`` is spread. Scripts are left out: installers rewrite them.
+    """
+    files: dict[bytes, bytes] = {}
+    for name in members:
         match = _DATA.fullmatch(name)
         target = name
         if match:
@@ -136,7 +149,7 @@ def _spread(where: str, members: Mapping[bytes, File]) -> dict[bytes, File]:
                 target = b"include/" + match[1] + b"/" + target
         if target in files or (match and target in members):
             _refuse(where, name, f"a second member is installed as {display(target)}")
-        files[target] = file
+        files[target] = name
     return files
 
 

@@ -1,0 +1,230 @@
+"""rebuild: a virtual environment from the lock alone, put in the place of the old one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from patchwright.environment.building import build_wheel, found_in, hashed, source_wheel, uv_twice
+from patchwright.environment.content import (
+    change,
+    digest_of,
+    finish,
+    installed,
+    losers,
+    site_packages,
+)
+from patchwright.environment.fetching import fetch_packages
+from patchwright.environment.locked import SDIST, LockedPackage
+from patchwright.environment.locking import required_environment
+from patchwright.environment.machine import checked_machine
+from patchwright.environment.patched import (
+    PatchedDistribution,
+    distribution_name,
+    patched_distributions,
+)
+from patchwright.environment.record import EnvironmentRecord, check_ownership
+from patchwright.environment.switching import built_beside, put_in_place
+from patchwright.environment.wheels import patched_wheels, refuse_prebuilt
+from patchwright.errors import AnswerNo, PatchwrightError
+from patchwright.lock import file_sha256
+from patchwright.uv import refuse, wrong_hash
+
+if TYPE_CHECKING:
+    from patchwright.applying.chain import State
+    from patchwright.patch import Patch
+    from patchwright.project import Project
+
+
+@dataclass(frozen=True)
+class Rebuilt:
+    """What came of it: where it stands, its record, the wheels that were made for it."""
+
+    folder: Path
+    record: EnvironmentRecord
+    wheels: dict[str, str]
+
+
+class Rebuild:
+    """One run. ``finds`` are folders that hold all files (a bundle): no index is asked."""
+
+    def __init__(
+        self, project: Project, folder: Path, *, offline: bool = False, finds: Sequence[Path] = ()
+    ) -> None:
+        self.project = project
+        self.folder = folder
+        self.offline = offline or bool(finds)
+        self.finds = tuple(finds)
+        self.environment = required_environment(project)
+        self.machine = checked_machine(self.environment)
+        check_ownership(folder, project)
+
+    def run(self, patches: Sequence[Patch], state: State) -> Rebuilt:
+        """Build the environment for ``state`` and put it in place.
+
+        Raises AnswerNo, InputError or PatchwrightError; the old environment is then as it
+        was.
+        """
+        refuse_prebuilt(self.project, self.environment, state)
+        wheels = self._wheels(state)
+        patched = patched_distributions(self.project, state)
+        with built_beside(self.folder) as (new, lock):
+            self._make(new, lock)
+            self._install_packages(new, lock)
+            self._install_upstreams(new, lock, wheels)
+            site = site_packages(new)
+            self._change_companions(site, patched)
+            finish(site, {distribution_name(u) for u in self.project.config.upstreams.values()})
+            self.project.progress("checking every file")
+            digest, versions = digest_of(site)
+            record = EnvironmentRecord(
+                project=str(self.project.root), python=self.environment.python,
+                machine=self.machine, digest=digest, trees=dict(state.trees),
+                patches=tuple(patch.number for patch in patches), versions=versions,
+            )  # fmt: skip
+            record.write(new)
+            put_in_place(new, self.folder)
+        return Rebuilt(self.folder, record, {p.name: str(file_sha256(p)) for p in wheels.values()})
+
+    # The wheels of the upstreams
+
+    def _wheels(self, state: State) -> dict[str, Path]:
+        """Return the wheel of each upstream that is patched or built from source.
+
+        Raises AnswerNo where a patched wheel is not the one that the lock has.
+        """
+        found = {}
+        for wheel in patched_wheels(self.project, state):
+            locked = self.environment.wheels.get(wheel.path.name)
+            if locked is not None and locked != wheel.sha256:
+                raise AnswerNo(
+                    f"the patched wheel has sha256 {wheel.sha256}, the lock has {locked}",
+                    where=wheel.path.name,
+                    next_step="run `patchwright lock --check`; a newer patchwright may pack "
+                    "otherwise: `patchwright lock` accepts that",
+                )
+            found[wheel.distribution.upstream] = wheel.path
+        for name, tree in state.trees:
+            if self.project.upstream(name).source != "wheel":
+                found[name] = self._built(name, tree, state)
+        return found
+
+    def _built(self, name: str, tree: str, state: State) -> Path:
+        from patchwright.environment.metadata import local_version
+
+        config = self.project.upstream(name)
+        pristine = self.project.pristine(name).tree
+        version = config.version if tree == pristine else local_version(config.version, tree)
+        return source_wheel(
+            self.project, name, tree, self.environment, self.machine, version,
+            finds=self.finds, offline=self.offline,
+        )  # fmt: skip
+
+    # The environment, beside its place
+
+    def _make(self, new: Path, lock: int) -> None:
+        said = uv_twice(
+            ["venv", "--relocatable", "--no-project", "--prompt", self.folder.name, str(new)],
+            self.project.root, offline=self.offline, python=self.environment.python, holds=lock,
+        )  # fmt: skip
+        if said is not None:
+            refuse(said, f"Python {self.environment.python}")
+        cfg = new / "pyvenv.cfg"
+        if not cfg.is_file():
+            raise PatchwrightError("uv made no environment", where=str(new), next_step="try again")
+
+    def _install_packages(self, new: Path, lock: int) -> None:
+        from packaging.utils import canonicalize_name
+
+        count = self.environment.counts()[self.machine]
+        self.project.progress(f"installing {count} packages")
+        wheels = (p for p in self.environment.packages if not self._is_source(p))
+        lines = hashed(wheels, self.machine)
+        made = self._built_packages()
+        for path in made:
+            name, version = path.name.split("-")[:2]
+            lines.append(
+                f"{canonicalize_name(name)}=={version} --hash=sha256:{file_sha256(path)}\n"
+            )
+        folders = [path.parent for path in made]
+        self._sync(new, lock, lines, ["sync", "--allow-empty-requirements"], folders)
+        for name in losers(site_packages(new)):
+            again = [line for line in lines if line.startswith(f"{name}==")]
+            self._sync(new, lock, again, ["install", "--no-deps", "--reinstall"], folders)
+
+    def _install_upstreams(self, new: Path, lock: int, wheels: dict[str, Path]) -> None:
+        """Install patched wheels as copies: a link would lead into uv's cache."""
+        self.project.progress("installing the upstreams")
+        lines, folders = [], []
+        for name, config in self.project.config.upstreams.items():
+            path = wheels.get(name)
+            if path is None and config.path is not None:
+                path = self.project.root / config.path
+            own = distribution_name(config)
+            if path is None:
+                sha256 = self.project.locked_upstream(name).sha256
+                lines.append(f"{own}=={config.version} --hash=sha256:{sha256}\n")
+                continue
+            version = path.name.split("-")[1]
+            lines.append(f"{own}=={version} --hash=sha256:{file_sha256(path)}\n")
+            folders.append(path.parent)
+        self._sync(new, lock, lines, ["install", "--no-deps", "--link-mode", "copy"], folders)
+
+    def _sync(
+        self, new: Path, lock: int, lines: Sequence[str], how: Sequence[str],
+        folders: Sequence[Path],
+    ) -> None:  # fmt: skip
+        requirements = new / "requirements.txt"
+        requirements.write_text("".join(lines), "utf-8")
+        more = [word for folder in folders for word in ("--find-links", str(folder))]
+        said = uv_twice(
+            ["pip", how[0], *how[1:], "--require-hashes", "--only-binary", ":all:", *more,
+             *found_in(self.finds), *(["-r"] if how[0] == "install" else []), str(requirements)],
+            self.project.root, offline=self.offline, python=str(new / "bin" / "python"),
+            holds=lock, show=True,
+        )  # fmt: skip
+        requirements.unlink()
+        if said is not None:
+            self._refuse(said)
+
+    def _refuse(self, said: str) -> None:
+        pair = wrong_hash(said)
+        if pair is not None:
+            name = said.partition("`")[2].partition("`")[0]
+            raise PatchwrightError(
+                f"wrong sha256: {pair[0]} is locked, the index has {pair[1]}",
+                where=name or "upstream.lock",
+                next_step="find out why the file changed; `patchwright lock --upgrade "
+                f"{name.partition('==')[0] or 'PACKAGE'}` accepts the new one",
+            )
+        refuse(said, "rebuild")
+
+    def _change_companions(self, site: Path, patched: Sequence[PatchedDistribution]) -> None:
+        there = installed(site)
+        own = {distribution_name(u) for u in self.project.config.upstreams.values()}
+        for distribution in patched:
+            if distribution.distribution not in own and distribution.distribution in there:
+                change(site, there[distribution.distribution], distribution)
+
+    # Packages without a wheel
+
+    def _built_packages(self) -> list[Path]:
+        """Build what is locked as source for this machine, one after the other."""
+        packages = [p for p in self.environment.packages if self._is_source(p)]
+        sources = fetch_packages(
+            self.project, self.environment, self.machine, packages, offline=self.offline,
+            finds=self.finds,
+        )  # fmt: skip
+        return [
+            build_wheel(
+                self.project, sources[package.name], package.files[self.machine].sha256,
+                self.environment, self.machine, finds=self.finds, offline=self.offline,
+            )
+            for package in packages
+        ]  # fmt: skip
+
+    def _is_source(self, package: LockedPackage) -> bool:
+        file = package.files.get(self.machine)
+        return file is not None and file.tag == SDIST
