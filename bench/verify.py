@@ -127,7 +127,10 @@ def _asked(project: Project, seat: Seat, run: Run) -> protocol.Request:
     """Lay the trees of a run out and return what its interpreter is asked."""
     tree, baseline = (
         seat.place(project.store, name, site_tree(project, state), state.trees)
-        for name, state in (("tree", run.state), ("baseline", run.baseline))
+        for name, state in (
+            ("tree", run.state),
+            ("tree" if run.baseline == run.state else "baseline", run.baseline),
+        )
     )
     folder = seat.run_folder
     return protocol.Request(

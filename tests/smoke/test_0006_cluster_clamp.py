@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import cache
 from typing import Any, NamedTuple
 
 import pytest
@@ -163,6 +164,7 @@ def definition(text: str, name: str) -> str:
     return f"{head[0]} {function.body}\n"
 
 
+@cache
 def launchers(trees: Any) -> str:
     """Return the four launchers of a tree, and all that decides, as a program for the host."""
     texts = {name: trees.text("flashinfer", COMM + name) for name in set(LAUNCHERS.values())}

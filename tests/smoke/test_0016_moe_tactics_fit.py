@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import cache
 from typing import Any, NamedTuple
 
 import pytest
@@ -137,6 +138,7 @@ class Tactic(NamedTuple):
     needs: int
 
 
+@cache
 def listing(trees: Any) -> str:
     """Return upstream's own listing of the tactics as a program for the host."""
     configs, heuristic, dispatch = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import cache
 from typing import Any, NamedTuple
 
 import pytest
@@ -108,6 +109,7 @@ OTHERS = (Device(89, 128), Device(90, 132), Device(100, 148), Device(103, 160))
 Cases = dict[tuple[int, int], Launch | str]
 
 
+@cache
 def launcher(trees: Any) -> str:
     """Return upstream's launcher as a program for the host."""
     text = trees.text("flashinfer", HEADER)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import re
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +135,7 @@ def wanted(size: int) -> float:
     return float(sum(1 + thread % 7 for thread in range(size)))
 
 
+@cache
 def reduction(trees: Any) -> str:
     """Return upstream's block sum as a program for the host."""
     text = trees.text("flashinfer", HEADER)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from patchwright.c_syntax import (
     Binary,
@@ -72,6 +73,7 @@ class Symbol:
 Value = int | Symbol
 
 
+@lru_cache(maxsize=128)  # tests ask the same header for each case that they look at
 def functions(text: str, name: str) -> tuple[CFunction, ...]:
     """Return the functions of that name that have a body, overloads and members included.
 
