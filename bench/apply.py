@@ -24,6 +24,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tool"))
+# An installed tool has its bytecode.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 from patchwright.git import Git, scrubbed_environment  # noqa: E402
 from patchwright.materialise import write_tree  # noqa: E402

@@ -21,6 +21,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tool"))
+# An installed tool has its bytecode.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 from patchwright.evidence import EvidenceStore  # noqa: E402
 from patchwright.project import Project  # noqa: E402

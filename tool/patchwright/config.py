@@ -10,14 +10,13 @@ import re
 import tomllib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal, NoReturn, cast
 
 from patchwright.errors import InputError
-from patchwright.git import validated_revision
 
 FILE_NAME = "pyproject.toml"
+LOCK_NAME = "upstream.lock"
 SOURCES = ("wheel", "sdist", "git")
 _ROOT_KEYS = ("arch", "smoke-deadline", "upstreams", "environment", "startup")
 _UPSTREAM_KEYS = (
@@ -194,6 +193,8 @@ class _Table:
     def check_keys(self, known: Collection[str]) -> None:
         for name in self.values:
             if name not in known:
+                from difflib import get_close_matches
+
                 near = get_close_matches(name, known, 1, 0.5)
                 step = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
                 self.refuse(name, "this key is not known", step)
@@ -307,6 +308,8 @@ def _version(table: _Table) -> str:
 
 
 def _git(table: _Table) -> tuple[str | None, str | None]:
+    from patchwright.git import validated_revision
+
     git, revision = table.text("git"), table.text("revision")
     # A leading dash is an option to git; name::address runs any helper program.
     if git is not None and (re.search(r"[\s\0]", git) or git.startswith("-") or "::" in git):

@@ -18,7 +18,7 @@ from patchwright.verify import judge
 if TYPE_CHECKING:
     from patchwright.imported import Origin
     from patchwright.smoke.evidenced import Evidenced
-    from patchwright.smoke.runs import Run
+    from patchwright.smoke.run import Run
     from patchwright.verify import Question
 
 # The first one found is shown: no success hides a failure on another machine.

@@ -11,7 +11,7 @@ import hashlib
 import json
 import platform
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from functools import cache
 from importlib import metadata
@@ -75,7 +75,9 @@ class Inputs:
 
     def key(self) -> str:
         """Return the record's key: 64 hex digits."""
-        text = json.dumps({"format": FORMAT, **asdict(self)}, sort_keys=True)
+        # Not asdict, which copies all of it first: a repeat asks for hundreds of keys.
+        content = {each.name: getattr(self, each.name) for each in fields(self)}
+        text = json.dumps({"format": FORMAT, **content}, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
     @property

@@ -14,13 +14,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from patchwright.config import LOCK_NAME
 from patchwright.errors import InputError
 
 if TYPE_CHECKING:
     from patchwright.config import Config, Layout, UpstreamConfig
     from patchwright.series import Series
 
-FILE_NAME = "upstream.lock"
+FILE_NAME = LOCK_NAME
 FORMAT = 1
 ABSENT = "(absent)"
 _HEADER = b"# Written by `patchwright lock`; edit pyproject.toml or the patches instead.\n"
@@ -195,9 +196,11 @@ class _Reader:
                 self.refuse(key, "this key is missing", table, at)
 
     def unique(self, table: str, key: str, values: list[str]) -> None:
+        seen: set[str] = set()
         for at, value in enumerate(values):
-            if value in values[:at]:
+            if value in seen:
                 self.refuse(key, f"{value!r} stands here twice", table, at)
+            seen.add(value)
 
     def refuse(
         self, key: str, what: str, table: str = "", at: int = 0, next_step: str = _REWRITE

@@ -12,21 +12,10 @@ from patchwright.patch import Patch
 from patchwright.project import Project
 from patchwright.series import Selection
 from patchwright.smoke.evidenced import Evidenced, Result
-from patchwright.smoke.runs import Run
+from patchwright.smoke.run import Run
+from patchwright.status import Known, unproven
 from patchwright.tiers import TIERS
-from patchwright.verify import Planner, Question, Request, check_pins, judge
-
-
-@dataclass(frozen=True)
-class Known:
-    """What is on record for one tier and context: a verdict, ``stale`` or ``missing``.
-
-    ``source`` names the machine where the record was imported from another one.
-    """
-
-    verdict: str
-    why: str = ""
-    source: str = ""
+from patchwright.verify import Planner, Question, Request, judge
 
 
 @dataclass(frozen=True)
@@ -47,7 +36,7 @@ def overview(project: Project, selection: Selection) -> list[PatchOverview]:
     tests = Evidenced(project, EvidenceStore(project.state_dir / "evidence"))
     planner = Planner(project, tests)
     picked = selection.pick(project.series)
-    check_pins(project, picked)
+    project.check_pins(picked)
     _, verdicts = planner.chain.apply(picked)
     state = planner.chain.base()
     evidence = _evidence(project, planner, selection, picked)
@@ -64,9 +53,8 @@ def _evidence(
 ) -> dict[int, dict[str, dict[str, Known]]]:
     with_tests = [p for p in picked if p.smoke]
     found: dict[int, dict[str, dict[str, Known]]] = {
-        p.number: {"static": {"step": Known("unproven", "names no smoke test")}}
-        for p in picked if not p.smoke
-    }  # fmt: skip
+        p.number: unproven() for p in picked if not p.smoke
+    }
     files = [project.root / name for p in with_tests for name in p.smoke]
     known = planner.tests.recall(files, imported=True)
     ready = [p for p in with_tests if all(project.root / name in known for name in p.smoke)]

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from patchwright.config import Config, UpstreamConfig, find_root, load_config
+from patchwright.config import LOCK_NAME, Config, UpstreamConfig, find_root, load_config
+from patchwright.editing.pending import half_done
 from patchwright.errors import InputError, PatchwrightError
-from patchwright.lock import (
-    FILE_NAME,
-    Disagreement,
-    Lock,
-    LockedUpstream,
-    disagreements,
-    read_lock,
-    upstream_disagreements,
-)
 
 if TYPE_CHECKING:
+    from patchwright.applying.cache import AppliedCache
+    from patchwright.lock import Disagreement, Lock, LockedUpstream
+    from patchwright.patch import Patch
     from patchwright.series import Series
     from patchwright.store import ObjectStore
     from patchwright.upstreams import Pristine
@@ -45,10 +40,11 @@ class Project:
 
         What a killed command left half written is finished first.
         """
-        from patchwright.editing.transaction import recover
-
         root = find_root(directory)
-        recover(root)
+        if half_done(root):
+            from patchwright.editing.transaction import recover
+
+            recover(root)
         return cls(root)
 
     def forget(self) -> None:
@@ -64,11 +60,13 @@ class Project:
     @property
     def lock_path(self) -> Path:
         """Where the lock stands, or would stand."""
-        return self.root / FILE_NAME
+        return self.root / LOCK_NAME
 
     @cached_property
     def lock(self) -> Lock | None:
         """The lock, or None where there is none yet."""
+        from patchwright.lock import read_lock
+
         there = self.lock_path.exists() or self.lock_path.is_symlink()
         return read_lock(self.lock_path) if there else None
 
@@ -91,6 +89,13 @@ class Project:
         from platformdirs import user_cache_path
 
         return user_cache_path("patchwright", appauthor=False)
+
+    @cached_property
+    def applied(self) -> AppliedCache:
+        """What is known of applied patches, in the user's cache."""
+        from patchwright.applying.cache import AppliedCache
+
+        return AppliedCache(self.cache_dir / "applied.sqlite")
 
     @cached_property
     def store(self) -> ObjectStore:
@@ -134,12 +139,21 @@ class Project:
 
         Empty where there is no lock: then nothing is promised. Reads no store.
         """
-        from patchwright.environment.locking import environment_disagreements
-
         if self.lock is None:
             return []
+        from patchwright.environment.locking import environment_disagreements
+        from patchwright.lock import disagreements
+
         found = disagreements(self.lock, self.config, self.series)
         return found + environment_disagreements(self.lock, self.config)
+
+    def check_pins(self, patches: Iterable[Patch]) -> None:
+        """Raise InputError for a patch that was made for another version than its pin."""
+        from patchwright.series import Series
+
+        versions = {name: config.version for name, config in self.config.upstreams.items()}
+        for problem in Series(tuple(patches)).check_pins(versions):
+            raise problem
 
     def locked_upstream(self, name: str) -> LockedUpstream:
         """Return what an upstream resolves to.
@@ -148,6 +162,8 @@ class Project:
         resolved now, for this process only.
         """
         if name not in self._resolved:
+            from patchwright.lock import upstream_disagreements
+
             wanted = self.upstream(name)
             entry = self.lock.upstream(name) if self.lock else None
             if entry is None or upstream_disagreements(entry, wanted, self.root):

@@ -8,10 +8,15 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from patchwright.errors import InputError
-from patchwright.fields import Need
-from patchwright.patch import Patch
+
+if TYPE_CHECKING:
+    from patchwright.fields import Need
+    from patchwright.patch import Patch
+
+_CHUNK = 1 << 14  # bytes; most patches are smaller
 
 
 @dataclass(frozen=True)
@@ -37,6 +42,8 @@ class Series:
     @classmethod
     def of(cls, files: Iterable[tuple[Path, bytes]], upstream_names: Collection[str]) -> Series:
         """Return the series of these files, wherever they are; raises as ``load`` does."""
+        from patchwright.patch import Patch
+
         found: dict[int, Patch] = {}
         for path, raw in files:
             patch = Patch.parse(raw, path)
@@ -151,40 +158,73 @@ class Series:
 
 
 def patch_files(patches_dir: Path) -> list[tuple[Path, bytes]]:
-    """Return every ``*.patch`` with its bytes, by name."""
+    """Return every ``*.patch`` with its bytes, by name; InputError for one that is none."""
+    return [(patches_dir / name, raw) for name, raw in read_patches(patches_dir)]
+
+
+def read_patches(patches_dir: Path) -> list[tuple[str, bytes]]:
+    """Return every ``*.patch`` as ``patch_files`` does, by its name alone."""
     try:
-        with os.scandir(patches_dir) as entries:
-            found = sorted(
+        folder = os.open(patches_dir, os.O_RDONLY | os.O_DIRECTORY)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise _cannot_be_listed(patches_dir, error) from error
+    try:
+        found = _listed(patches_dir, folder)
+        return [(name, _read(patches_dir, folder, name, regular)) for name, regular in found]
+    finally:
+        os.close(folder)
+
+
+def _listed(patches_dir: Path, folder: int) -> list[tuple[str, bool]]:
+    """Return the names of all patches, sorted, and whether each is a regular file."""
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(
                 (entry.name, entry.is_file(follow_symlinks=False))
                 for entry in entries
                 if entry.name.endswith(".patch")
             )
-    except FileNotFoundError:
-        return []
     except OSError as error:
-        raise InputError(
-            f"the patches cannot be listed: {error.strerror}",
-            where=str(patches_dir), next_step="make it a folder that you can read",
-        ) from error  # fmt: skip
-    return [
-        (path, _read(path, regular)) for path, regular in ((patches_dir / n, r) for n, r in found)
-    ]
+        raise _cannot_be_listed(patches_dir, error) from error
 
 
-def _read(path: Path, regular: bool) -> bytes:
+def _cannot_be_listed(patches_dir: Path, error: OSError) -> InputError:
+    return InputError(
+        f"the patches cannot be listed: {error.strerror}",
+        where=str(patches_dir), next_step="make it a folder that you can read",
+    )  # fmt: skip
+
+
+def _read(patches_dir: Path, folder: int, name: str, regular: bool) -> bytes:
     what, step = "", "make it a regular file, or move it out of patches/"
     try:
-        if not regular and path.is_symlink():
+        if not regular and (path := patches_dir / name).is_symlink():
             # Path.resolve raises RuntimeError for a link to itself, realpath an OSError.
             target = Path(os.path.realpath(path, strict=True))
             regular = target.is_file() and target.is_relative_to(path.parent.resolve())
             what = "this link does not lead to a file in the folder of patches"
         if regular:
-            with open(path, "rb", buffering=0) as stream:  # noqa: PTH123 (a third faster)
-                return stream.read()
+            return _content(folder, name)
     except OSError as error:
         what, step = f"the patch cannot be read: {error.strerror}", "make the file readable"
-    raise InputError(what or "this is not a regular file", where=str(path), next_step=step)
+    raise InputError(
+        what or "this is not a regular file", where=str(patches_dir / name), next_step=step
+    )
+
+
+def _content(folder: int, name: str) -> bytes:
+    """Return a file's bytes: half the time of ``open``, which counts for a thousand files."""
+    handle = os.open(name, os.O_RDONLY, dir_fd=folder)
+    try:
+        data = more = os.read(handle, _CHUNK)
+        while more:
+            more = os.read(handle, _CHUNK)
+            data += more
+        return data
+    finally:
+        os.close(handle)
 
 
 def _with_upstream(patch: Patch, names: Collection[str]) -> Patch:

@@ -19,10 +19,10 @@ from patchwright.errors import InputError
 from patchwright.evidence import EvidenceStore
 from patchwright.patch import Patch
 from patchwright.project import Project
-from patchwright.series import Selection, Series
+from patchwright.series import Selection
 from patchwright.smoke.evidenced import Evidenced, Result
-from patchwright.smoke.runs import Run
-from patchwright.smoke.seats import sweep_seats
+from patchwright.smoke.leftovers import anything_left
+from patchwright.smoke.run import Run
 from patchwright.tiers import CONTEXTS, is_target
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class Planner:
                     f"patch {number:04d} is asked for, but the selection leaves it out",
                     next_step="drop it from --without, or name it with --only",
                 )
-        check_pins(self.project, picked)
+        self.project.check_pins(picked)
         self.tests.collect(self._smoke_files(picked))
         self._steps = self._walk(picked)
         questions = []
@@ -231,13 +231,6 @@ class Planner:
         )  # fmt: skip
 
 
-def check_pins(project: Project, patches: Iterable[Patch]) -> None:
-    """Raise InputError for a patch that was made for another version than its pin."""
-    versions = {name: config.version for name, config in project.config.upstreams.items()}
-    for problem in Series(tuple(patches)).check_pins(versions):
-        raise problem
-
-
 def _no_file(name: str, path: Path) -> str:
     if "::" in name:
         return f"{name}: the field Smoke names a file; leave out what follows '::'"
@@ -264,7 +257,10 @@ def verify(
         for _, run in (*question.runs, *question.controls)
     ]
     results = tests.results(runs, on_run)
-    sweep_seats(project.cache_dir / "slots")
+    if anything_left(project.cache_dir / "slots"):
+        from patchwright.smoke.seats import sweep_seats
+
+        sweep_seats(project.cache_dir / "slots")
     answers = [judge(question, results) for question in questions]
     if any(answer.verdict == "blocked" for answer in answers):
         from patchwright.elsewhere import found_elsewhere

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,7 +12,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from patchwright.applying.cache import AppliedCache, key
+from patchwright.applying.cache import key
 from patchwright.applying.verdicts import OK, ApplyVerdict, combine, decode, encode
 from patchwright.changes import CorruptPatch
 from patchwright.errors import InputError
@@ -70,8 +70,9 @@ class Chain:
         self.project = project
         # What is found in the store stays there while this chain is in use.
         hold_folder(self._store_path, self)
-        self._cache = AppliedCache(project.cache_dir / "applied.sqlite")
+        self._cache = project.applied
         self._indexes: dict[Path, bytes] = {}  # of the store's packs, as far as they were read
+        self._there: set[str] = set()  # trees that were found in it
         self._base: State | None = None
         self._new: dict[str, str] = {}  # rows that wait for the next commit
 
@@ -144,10 +145,17 @@ class Chain:
             if verdict.tree is not None:
                 trees[name] = verdict.tree
                 keys[verdict.tree] = row
-        lost = missing(self._store_path, keys, self._indexes)
+        lost = self._lost(keys)
         for tree in lost:
             self._cache.forget(keys[tree])
         return None if lost else verdicts
+
+    def _lost(self, trees: Collection[str]) -> set[str]:
+        """Return those that the store does not hold; each is looked for until it is found."""
+        asked = set(trees) - self._there
+        lost = missing(self._store_path, asked, self._indexes) if asked else set()
+        self._there |= asked - lost
+        return lost
 
     def _look_up(self, row: str, patch: Patch, upstream: str) -> ApplyVerdict | None:
         text = self._cache.get(row)
@@ -249,7 +257,7 @@ class Chain:
         known = self._cache.get(row)
         # The import's own record is asked through the object database, which takes
         # longer to load than all the rest of a run that finds everything known.
-        if known is not None and not missing(self._store_path, {known}, self._indexes):
+        if known is not None and not self._lost((known,)):
             return known
         tree = self.project.pristine(name).tree
         self._new[row] = tree

@@ -17,7 +17,6 @@ from patchwright.bisecting.suspects import Suspects
 from patchwright.errors import AnswerNo, InputError
 from patchwright.startup.records import StartRecords
 from patchwright.startup.starts import Attempt, Starts, finished
-from patchwright.verify import check_pins
 
 if TYPE_CHECKING:
     from patchwright.patch import Patch
@@ -50,7 +49,7 @@ def make_problem(project: Project, selection: Selection, limits: Limits) -> Prob
     """
     series = project.series
     picked = selection.pick(series)
-    check_pins(project, picked)
+    project.check_pins(picked)
     numbers = tuple(patch.number for patch in picked)
     for name, number in (("--good", limits.good), ("--bad", limits.bad)):
         if number is not None and number != 0 and number not in numbers:

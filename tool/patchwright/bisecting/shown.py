@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from patchwright.project import Project
     from patchwright.series import Selection
-    from patchwright.smoke.runs import Run
+    from patchwright.smoke.run import Run
     from patchwright.verify import Answer
 
 _TIERS = ("static",)

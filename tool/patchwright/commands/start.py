@@ -79,10 +79,9 @@ def probe_settings(project: Project, probe: str | None) -> Settings:
 def _state(project: Project, selection: Selection) -> State:
     from patchwright.applying.chain import Chain
     from patchwright.errors import AnswerNo
-    from patchwright.verify import check_pins
 
     patches = selection.pick(project.series)
-    check_pins(project, patches)
+    project.check_pins(patches)
     state, verdicts = Chain(project).apply(patches)
     refused = next((v for v in verdicts if not v.ok), None)
     if refused is not None:

@@ -18,9 +18,8 @@ from patchwright.commands import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from patchwright.overview import Known, PatchOverview
-    from patchwright.project import Project
     from patchwright.series import Selection
+    from patchwright.status import Known, Row
 
 
 @click.command(cls=SelectingCommand, short_help="Print the series and what is verified.")
@@ -32,41 +31,34 @@ def command(invocation: Invocation, selection: Selection, as_json: bool) -> int:
     Evidence is stale when something that decides its outcome changed since. Runs
     nothing. Exits with 1 when a patch does not apply.
     """
-    from patchwright.overview import overview
     from patchwright.project import Project
+    from patchwright.status import status
 
     project = Project.open(invocation.directory)
     project.progress = lambda text: click.echo(text, err=True)
-    rows = overview(project, selection)
-    stale = [str(d) for d in project.stale()]
+    found = status(project, selection)
     if as_json:
         print_json({
-            "stale": stale,
-            "base": _base(project),
-            "patches": [_json(row) for row in rows],
+            "stale": list(found.stale),
+            "base": dict(found.base),
+            "patches": [_json(row) for row in found.rows],
         })  # fmt: skip
     else:
-        _print(rows, stale)
-    refused = [row.patch.number for row in rows if not row.apply.ok]
+        _print(found.rows, found.stale)
+    refused = [row.number for row in found.rows if not row.applies]
     if refused:
-        raise not_applied(refused, len(rows))
+        raise not_applied(refused, len(found.rows))
     return 0
 
 
-def _base(project: Project) -> dict[str, str]:
-    from patchwright.applying.chain import Chain
-
-    return dict(Chain(project).base().trees)
-
-
-def _json(row: PatchOverview) -> dict[str, Any]:
+def _json(row: Row) -> dict[str, Any]:
     return {
-        "number": row.patch.number,
-        "file": row.patch.path.name,
-        "upstream": row.apply.upstream,
-        "title": row.patch.title,
-        "apply": row.apply.verdict,
-        "reason": row.apply.reason,
+        "number": row.number,
+        "file": row.file,
+        "upstream": row.upstream,
+        "title": row.title,
+        "apply": row.apply,
+        "reason": row.reason,
         "tree": row.tree,
         "evidence": {
             tier: {context: {"verdict": known.verdict, "why": known.why, "from": known.source}
@@ -76,7 +68,7 @@ def _json(row: PatchOverview) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _print(rows: Sequence[PatchOverview], stale: Sequence[str]) -> None:
+def _print(rows: Sequence[Row], stale: Sequence[str]) -> None:
     from rich import box
     from rich.table import Table
 
@@ -89,8 +81,8 @@ def _print(rows: Sequence[PatchOverview], stale: Sequence[str]) -> None:
         table.add_column(heading)
     for row in rows:
         table.add_row(
-            f"{row.patch.number:04d}", f"{row.apply.upstream}: {printable(row.patch.title)}",
-            row.apply.verdict, row.tree[:12], _evidence(row.evidence),
+            f"{row.number:04d}", f"{row.upstream}: {printable(row.title)}",
+            row.apply, row.tree[:12], _evidence(row.evidence),
         )  # fmt: skip
     # Only the table goes through rich, which would fold long lines.
     if rows:
@@ -98,8 +90,8 @@ def _print(rows: Sequence[PatchOverview], stale: Sequence[str]) -> None:
     else:
         click.echo("no patches")
     for row in rows:
-        if row.apply.reason:
-            click.echo(f"{row.patch.number:04d}: {row.apply.reason}")
+        if row.reason:
+            click.echo(f"{row.number:04d}: {row.reason}")
     for line in stale:
         click.echo(f"stale: {line}")
 

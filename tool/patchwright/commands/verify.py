@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from patchwright.project import Project
     from patchwright.series import Selection
     from patchwright.smoke.evidenced import Result
-    from patchwright.smoke.runs import Run
+    from patchwright.smoke.run import Run
     from patchwright.verify import Answer
 
 _BAD = ("failed", "vacuous", "error")

@@ -18,11 +18,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from patchwright.editing import pending
 from patchwright.errors import PatchwrightError
 
 FORMAT = 1
-# Of the operation that is being carried out, or was when its process was killed.
-PENDING = "pending.zip"
+PENDING = pending.FILE
 _RECORD = re.compile(r"(\d{6,})\.zip")
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 

@@ -28,6 +28,7 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
+from patchwright.editing import pending
 from patchwright.editing.operations import (
     PENDING,
     Change,
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
     from patchwright.project import Project
     from patchwright.series import Series
 
-FOLDER = "operations"
+FOLDER = pending.FOLDER
 
 
 @contextmanager
@@ -87,7 +88,7 @@ def recover(root: Path) -> None:
     finished.
     """
     folder = root / ".patchwright" / FOLDER
-    if not (folder / PENDING).exists():
+    if not pending.half_done(root):
         return
     with _locked(folder, wait=True):
         _finish_pending(root, folder)

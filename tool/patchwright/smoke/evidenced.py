@@ -8,14 +8,18 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from patchwright.applying.chain import State
 from patchwright.evidence import COLLECTION, EvidenceStore, Inputs, Subject, new_record
 from patchwright.imported import ImportedEvidence
 from patchwright.project import Project
-from patchwright.smoke.runs import Run, RunResult, collect, execute
+from patchwright.smoke.run import Run
 from patchwright.smoke.sites import known_site_trees
 from patchwright.tiers import Needs
+
+if TYPE_CHECKING:
+    from patchwright.smoke.runs import RunResult
 
 
 @dataclass(frozen=True)
@@ -56,7 +60,11 @@ class Evidenced:
         """Learn which tiers each smoke file speaks at; a broken file is remembered as such."""
         known = self.recall(files)
         unknown = [path for path in files if path not in known]
-        for path, found in (collect(self.project, unknown) if unknown else {}).items():
+        if not unknown:
+            return
+        from patchwright.smoke.runs import collect
+
+        for path, found in collect(self.project, unknown).items():
             if found.error:
                 self._broken[path] = found.error
                 self._tiers[path] = frozenset()
@@ -165,6 +173,9 @@ class Evidenced:
         for light in (True, False):
             these = [run for run in missing if (run.tier == "static") is light]
             if these:
+                # What makes runs takes a repeat, which makes none, as long as all the rest.
+                from patchwright.smoke.runs import execute
+
                 jobs = self.jobs or (cores if light else 1)
                 execute(self.project, these, jobs=jobs, on_result=ended)
         return results

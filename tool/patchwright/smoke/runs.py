@@ -17,36 +17,23 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from patchwright.applying.chain import State
 from patchwright.smoke.alike import Alike, Reads
 from patchwright.smoke.devices import Lease
 from patchwright.smoke.isolation import run_environment
 from patchwright.smoke.outcomes import Outcome
 from patchwright.smoke.protocol import Place, Request, sources_of
+from patchwright.smoke.run import Run
 from patchwright.smoke.seats import Seat, WorkerDied, take_seat
 from patchwright.smoke.shares import Shares, tier_environment
 from patchwright.smoke.sites import site_tree, site_trees
 
 if TYPE_CHECKING:
+    from patchwright.applying.chain import State
     from patchwright.project import Project
 
 __all__ = ["Collected", "Run", "RunResult", "collect", "deadline_of", "execute", "site_trees"]
 
 _STATIC_DEADLINE = 120.0  # seconds; nothing is compiled there
-
-
-@dataclass(frozen=True)
-class Run:
-    """One smoke file at one tier on one state.
-
-    ``state`` is what the fixture ``tree`` shows and what imports find; ``baseline`` the
-    same without the patch (in a control both are the same).
-    """
-
-    test: Path
-    tier: str
-    state: State
-    baseline: State
 
 
 @dataclass(frozen=True)

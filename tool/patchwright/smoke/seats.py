@@ -9,13 +9,13 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import patchwright
 from patchwright.errors import PatchwrightError
 from patchwright.files import lock_folder
+from patchwright.smoke.leftovers import left_in
 from patchwright.smoke.protocol import Place, Request
 from patchwright.smoke.trees import format_listing
 
@@ -230,7 +230,7 @@ def sweep_seats(parent: Path) -> None:
     """Remove what killed commands left in seats that nobody holds; never raises OSError."""
     for folder in parent.glob("*"):
         with contextlib.suppress(OSError):
-            if any(_left(folder)) and (seat := _locked(folder)) is not None:
+            if any(left_in(folder)) and (seat := _locked(folder)) is not None:
                 seat.close()
 
 
@@ -258,13 +258,8 @@ def _locked(folder: Path) -> Seat | None:
             raise
 
 
-def _left(folder: Path) -> Iterator[Path]:
-    for name in ("run", "*.listing", "*.new", "*/record.new"):
-        yield from folder.glob(name)
-
-
 def _sweep(folder: Path) -> None:
-    for path in _left(folder):
+    for path in left_in(folder):
         if path.name == "run":
             shutil.rmtree(path, ignore_errors=True)
         else:

@@ -8,7 +8,7 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from patchwright.applying.cache import AppliedCache, key
+from patchwright.applying.cache import key
 from patchwright.errors import PatchwrightError
 from patchwright.store import DIRECTORY, EMPTY_TREE, ObjectStore, TreeEntry
 
@@ -28,18 +28,14 @@ def known_site_trees(project: Project, state: State) -> dict[str, str]:
     """
     pins = [replace(project.locked_upstream(name), tree="", outside="") for name, _ in state.trees]
     digest = hashlib.sha256(repr((_FORMAT, pins, state.trees)).encode()).hexdigest()
-    cache = AppliedCache(project.cache_dir / "applied.sqlite")
     row = key("site", digest, "")
-    try:
-        if (text := cache.get(row)) is not None:
-            found: dict[str, str] = json.loads(text)
-            return found
-        found = site_trees(project, state)
-        with contextlib.suppress(PatchwrightError):  # a cache that can only be read
-            cache.put({row: json.dumps(found)})
+    if (text := project.applied.get(row)) is not None:
+        found: dict[str, str] = json.loads(text)
         return found
-    finally:
-        cache.close()
+    found = site_trees(project, state)
+    with contextlib.suppress(PatchwrightError):  # a cache that can only be read
+        project.applied.put({row: json.dumps(found)})
+    return found
 
 
 def site_trees(project: Project, state: State) -> dict[str, str]:
