@@ -93,7 +93,7 @@ def test_an_interrupt_ends_with_130(
     ("argv", "said"),
     [
         (["statsu"], "did you mean status?"),
-        (["xyzzy"], "apply, bisect"),
+        (["xyzzy"], "lock, log"),
         (["--nonsense"], "--nonsense"),
         (["-C", "/nowhere/at/all", "lock"], "not a folder"),
         (["lock", "--nonsense"], "--nonsense"),

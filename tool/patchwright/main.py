@@ -34,6 +34,7 @@ _COMMANDS = {
     "explain": "Say which patch led to an error in a log.",
     "fold": "Make one patch of several.",
     "gates": "List the gates and what each decides.",
+    "graph": "Show which patch stands on which.",
     "lock": "Resolve the pins and write upstream.lock, or check it.",
     "log": "List what was done to the series.",
     "message": "Change title, message and fields of a patch.",

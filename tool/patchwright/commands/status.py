@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from patchwright.overview import Known, PatchOverview
+    from patchwright.patch import Patch
     from patchwright.project import Project
     from patchwright.series import Selection
 
@@ -39,14 +40,20 @@ def command(invocation: Invocation, selection: Selection, as_json: bool) -> int:
     project.progress = lambda text: click.echo(text, err=True)
     rows = overview(project, selection)
     stale = [str(d) for d in project.stale()]
+    warnings = _warnings(project, rows)
+    off = [patch for patch in project.series.patches if patch.number in project.series.off]
     if as_json:
         print_json({
             "stale": stale,
             "base": _base(project),
             "patches": [_json(row) for row in rows],
+            "off": [patch.number for patch in off],
+            "warnings": warnings,
         })  # fmt: skip
     else:
-        _print(rows, stale)
+        _print(rows, stale, off)
+        for warning in warnings:
+            click.echo(f"warning: {warning}")
     refused = [row.patch.number for row in rows if not row.apply.ok]
     if refused:
         raise not_applied(refused, len(rows))
@@ -57,6 +64,17 @@ def _base(project: Project) -> dict[str, str]:
     from patchwright.applying.chain import Chain
 
     return dict(Chain(project).base().trees)
+
+
+def _warnings(project: Project, rows: Sequence[PatchOverview]) -> list[str]:
+    """Return where the needs that are declared differ from what is so."""
+    from patchwright import graph as graphs
+
+    graph = graphs.by_files(
+        project.series, [row.patch for row in rows], [row.apply for row in rows]
+    )
+    graphs.recall(project, graph)
+    return graph.warnings()
 
 
 def _json(row: PatchOverview) -> dict[str, Any]:
@@ -76,7 +94,7 @@ def _json(row: PatchOverview) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _print(rows: Sequence[PatchOverview], stale: Sequence[str]) -> None:
+def _print(rows: Sequence[PatchOverview], stale: Sequence[str], off: Sequence[Patch]) -> None:
     from rich import box
     from rich.table import Table
 
@@ -87,13 +105,20 @@ def _print(rows: Sequence[PatchOverview], stale: Sequence[str]) -> None:
     table.add_column("", overflow="ellipsis", no_wrap=True, max_width=52)
     for heading in ("apply", "tree", "evidence"):
         table.add_column(heading)
-    for row in rows:
-        table.add_row(
-            f"{row.patch.number:04d}", f"{row.apply.upstream}: {printable(row.patch.title)}",
-            row.apply.verdict, row.tree[:12], _evidence(row.evidence),
-        )  # fmt: skip
+    taking_part = {row.patch.number for row in rows}
+    lines: list[tuple[int, str, str, str, str]] = [
+        (row.patch.number, f"{row.apply.upstream}: {printable(row.patch.title)}",
+         row.apply.verdict, row.tree[:12], _evidence(row.evidence))
+        for row in rows
+    ]  # fmt: skip
+    lines += [
+        (patch.number, f"{patch.upstream}: {printable(patch.title)}", "off", "", "")
+        for patch in off if patch.number not in taking_part
+    ]  # fmt: skip
+    for number, *rest in sorted(lines):
+        table.add_row(f"{number:04d}", *rest)
     # Only the table goes through rich, which would fold long lines.
-    if rows:
+    if lines:
         console().print(table)
     else:
         click.echo("no patches")
