@@ -369,3 +369,46 @@ def test_a_work_tree_that_was_removed_is_said(project: TinyProject) -> None:
     assert (ran.code, "the work tree is gone" in ran.err) == (3, True)
     assert project.run("edit", "--close", "--discard").code == 0
     assert project.run("edit", "1").code == 0
+
+
+def test_a_refresh_that_was_killed_behind_its_change_is_taken_as_done(project: TinyProject) -> None:
+    tree = _open(project, 1)
+    record = project.root / ".patchwright/edit/session.json"
+    old = record.read_bytes()
+    (tree / "tiny/a.py").write_text(_text({5: "FIVE"}))
+    assert project.run("refresh").code == 0
+    record.write_bytes(old)  # the series was written, what the work tree is open for was not
+    before = _files(project.root)
+    assert project.run("refresh").code == 0
+    assert _files(project.root) == before
+    assert project.run("refresh").code == 1  # nothing differs
+    assert [o["command"] for o in project.run("log", "--json").json()] == ["lock", "refresh 1"]
+
+
+def test_a_patch_that_does_not_apply_is_no_reason_to_stop(project: TinyProject) -> None:
+    path = project.root / "patches/0002-tiny-two.patch"
+    path.write_bytes(path.read_bytes().replace(b"-B = 1", b"-B = 7"))
+    broken = path.read_bytes()
+    ran = project.run("edit", "2")
+    assert (ran.code, "0002 does not apply" in ran.err) == (1, True)
+    tree = _open(project, 1)
+    (tree / "tiny/a.py").write_text("more\n" + _text({5: "FIVE"}))
+    ran = project.run("refresh")
+    assert (ran.code, "upstream.lock is stale" in ran.err) == (0, True)
+    assert path.read_bytes() == broken
+    assert _status(project) == [(1, "clean"), (2, "conflict"), (3, "clean")]
+    assert project.run("edit", "--close").code == 0
+    assert project.run("message", "3", "--field", "Depends=").code == 0
+    assert project.run("drop", "2").code == 0
+    assert _status(project) == [(1, "clean"), (3, "clean")]
+
+
+def test_what_no_patch_can_carry_is_refused(project: TinyProject) -> None:
+    tree = _open(project, 1)
+    os.mkfifo(tree / "tiny/pipe")
+    ran = project.run("refresh")
+    assert (ran.code, "neither a file nor a link" in ran.err) == (2, True)
+    (tree / "tiny/pipe").unlink()
+    (tree / "tiny/.git").mkdir()
+    ran = project.run("refresh")
+    assert (ran.code, "a git repository in the work tree" in ran.err) == (2, True)

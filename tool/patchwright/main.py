@@ -39,6 +39,7 @@ _COMMANDS = {
     "export": "Write the series for others: quilt, mbox, git.",
     "fold": "Make one patch of several.",
     "gates": "List the gates and what each decides.",
+    "graph": "Show which patch stands on which.",
     "import": "Bring in quilt series, mails, commits, single diffs.",
     "init": "Start a project for any upstream.",
     "lock": "Resolve the pins and write upstream.lock, or check it.",

@@ -12,7 +12,7 @@ import hashlib
 import json
 import sys
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -26,11 +26,12 @@ from patchwright.project import PATCHES
 from patchwright.series import read_patches
 
 if TYPE_CHECKING:
+    from patchwright.applying.verdicts import ApplyVerdict
     from patchwright.patch import Patch
     from patchwright.project import Project
     from patchwright.series import Selection
 
-_FORMAT = 1
+_FORMAT = 2
 # What turns those files into an answer; of a smoke run nothing is kept here.
 _OWN_CODE = (
     "*.py",
@@ -39,6 +40,7 @@ _OWN_CODE = (
     "environment/locking.py",
     "environment/wanted.py",
     "editing/switches.py",
+    "capturing/owners.py",
 )
 
 
@@ -78,12 +80,15 @@ class Row:
 class Status:
     """The selected patches in order; ``base`` has the pristine tree of each upstream.
 
-    ``stale`` says where the lock disagrees with the project.
+    ``stale`` says where the lock disagrees with the project, ``warnings`` where declared
+    needs differ from what is so. ``off`` are the patches that are off on this machine.
     """
 
     stale: tuple[str, ...]
     base: Mapping[str, str]
     rows: tuple[Row, ...]
+    off: tuple[Row, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 def status(project: Project, selection: Selection) -> Status:
@@ -113,10 +118,12 @@ def _worked_out(project: Project, selection: Selection) -> Status:
     if _may_have_evidence(project, picked):
         from patchwright.overview import overview
 
+        seen = overview(project, selection)
+        verdicts: Sequence[ApplyVerdict] = [o.apply for o in seen]
         rows = [
             Row(o.patch.number, o.patch.path.name, o.apply.upstream, o.patch.title,
                 o.apply.verdict, o.apply.reason, o.tree, o.evidence, o.apply.ok)
-            for o in overview(project, selection)
+            for o in seen
         ]  # fmt: skip
         base = Chain(project).base()
     else:
@@ -131,8 +138,33 @@ def _worked_out(project: Project, selection: Selection) -> Status:
                 Row(patch.number, patch.path.name, verdict.upstream, patch.title, verdict.verdict,
                     verdict.reason, state.tree(verdict.upstream), unproven(), verdict.ok)
             )  # fmt: skip
-    stale = tuple(str(each) for each in project.stale())
-    return Status(stale, dict(base.trees), tuple(rows))
+    return Status(
+        tuple(str(each) for each in project.stale()),
+        dict(base.trees),
+        tuple(rows),
+        _off(project, {row.number for row in rows}),
+        _warnings(project, picked, verdicts),
+    )
+
+
+def _off(project: Project, taking_part: Collection[int]) -> tuple[Row, ...]:
+    series = project.series
+    return tuple(
+        Row(p.number, p.path.name, p.upstream or "", p.title, "off", "", "", {})
+        for p in series.patches
+        if p.number in series.off and p.number not in taking_part
+    )
+
+
+def _warnings(
+    project: Project, picked: Sequence[Patch], verdicts: Sequence[ApplyVerdict]
+) -> tuple[str, ...]:
+    from patchwright import graph as graphs
+
+    graph = graphs.by_files(project.series, picked, verdicts)
+    if _may_have_evidence(project, picked):
+        graphs.recall(project, graph)
+    return tuple(graph.warnings())
 
 
 def _may_have_evidence(project: Project, patches: Iterable[Patch]) -> bool:
@@ -211,7 +243,8 @@ def _local_archives(root: Path, wanted: bytes) -> list[str | None]:
 
 def _format(found: Status, digest: str) -> str:
     rows = [[r.number, r.file, r.upstream, r.title, r.apply, r.reason, r.tree] for r in found.rows]
-    text = json.dumps([found.base, rows])
+    off = [[r.number, r.file, r.upstream, r.title] for r in found.off]
+    text = json.dumps([found.base, rows, off, found.warnings])
     return f"{digest} {_hashed(text.encode())} {text}"
 
 
@@ -223,9 +256,13 @@ def _read(kept: str | None, digest: str) -> Status | None:
     seal, _, text = rest.partition(" ")
     if seal != _hashed(text.encode()):
         return None
-    base, rows = json.loads(text)
+    base, rows, off, warnings = json.loads(text)
     row = partial(Row, evidence=unproven())
-    return Status((), base, tuple(row(*each) for each in rows))
+    left_out = partial(Row, apply="off", reason="", tree="", evidence={})
+    return Status(
+        (), base, tuple(row(*each) for each in rows), tuple(left_out(*each) for each in off),
+        tuple(warnings),
+    )  # fmt: skip
 
 
 def _hashed(*data: bytes) -> str:

@@ -43,6 +43,12 @@ class Owners:
             ]  # fmt: skip
             self.gaps[run.start : run.end + 1] = edges
 
+    def pad(self, count: int) -> None:
+        """Let there be at least ``count`` lines; those that are not known are upstream's."""
+        missing: list[int | None] = [None] * (count - len(self.lines))
+        self.lines += missing
+        self.gaps += missing
+
     def of(self, run: Run) -> set[int]:
         """Return the patches on whose lines a change is made."""
         found = set(self.lines[run.start : run.end]) | set(self.gaps[run.start : run.end + 1])

@@ -18,6 +18,7 @@ Errors are raised (patchwright.errors); main.py says them and picks the exit cod
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import sys
@@ -78,10 +79,26 @@ class SelectingCommand(click.Command):
         from patchwright.series import Selection
 
         to, only = ctx.params.pop("to"), ctx.params.pop("only")
+        self._tell_off(ctx, only)
         ctx.params["selection"] = Selection(
             to=to, only=only or None, without=ctx.params.pop("without")
         )
         return super().invoke(ctx)
+
+    @staticmethod
+    def _tell_off(ctx: click.Context, only: frozenset[int]) -> None:
+        """Say, beside every table, what is off on this machine."""
+        from patchwright.config import find_root
+        from patchwright.editing.switches import read_off
+        from patchwright.errors import InputError
+
+        if not isinstance(ctx.obj, Invocation):
+            return
+        with contextlib.suppress(InputError):  # said when the project is opened
+            off = read_off(find_root(ctx.obj.directory)) - only
+            if off:
+                numbers = ", ".join(f"{number:04d}" for number in sorted(off))
+                click.echo(f"off on this machine: {numbers}", err=True)
 
 
 def _joined(args: list[str]) -> list[str]:

@@ -16,10 +16,10 @@ from patchwright.commands import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from patchwright.series import Selection
-    from patchwright.status import Known, Row
+    from patchwright.status import Known, Row, Status
 
 
 @click.command(cls=SelectingCommand, short_help="Print the series and what is verified.")
@@ -42,9 +42,11 @@ def command(invocation: Invocation, selection: Selection, as_json: bool) -> int:
             "stale": list(found.stale),
             "base": dict(found.base),
             "patches": [_json(row) for row in found.rows],
+            "off": [row.number for row in found.off],
+            "warnings": list(found.warnings),
         })  # fmt: skip
     else:
-        _print(found.rows, found.stale)
+        _print(found)
     refused = [row.number for row in found.rows if not row.applies]
     if refused:
         raise not_applied(refused, len(found.rows))
@@ -68,7 +70,7 @@ def _json(row: Row) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _print(rows: Sequence[Row], stale: Sequence[str]) -> None:
+def _print(found: Status) -> None:
     from rich import box
     from rich.table import Table
 
@@ -79,21 +81,25 @@ def _print(rows: Sequence[Row], stale: Sequence[str]) -> None:
     table.add_column("", overflow="ellipsis", no_wrap=True, max_width=52)
     for heading in ("apply", "tree", "evidence"):
         table.add_column(heading)
-    for row in rows:
-        table.add_row(
-            f"{row.number:04d}", f"{row.upstream}: {printable(row.title)}",
-            row.apply, row.tree[:12], _evidence(row.evidence),
-        )  # fmt: skip
+    lines: list[tuple[int, str, str, str, str]] = [
+        (row.number, f"{row.upstream}: {printable(row.title)}",
+         row.apply, row.tree[:12], _evidence(row.evidence))
+        for row in (*found.rows, *found.off)
+    ]  # fmt: skip
+    for number, *rest in sorted(lines):
+        table.add_row(f"{number:04d}", *rest)
     # Only the table goes through rich, which would fold long lines.
-    if rows:
+    if lines:
         console().print(table)
     else:
         click.echo("no patches")
-    for row in rows:
+    for row in found.rows:
         if row.reason:
             click.echo(f"{row.number:04d}: {row.reason}")
-    for line in stale:
+    for line in found.stale:
         click.echo(f"stale: {line}")
+    for warning in found.warnings:
+        click.echo(f"warning: {warning}")
 
 
 def _evidence(evidence: Mapping[str, Mapping[str, Known]]) -> str:
