@@ -39,6 +39,8 @@ class Letter:
     body: bytes
     subject: str
     notes: tuple[str, ...] = ()
+    # Whether `git am --keep-cr` reads the same diff out of it.
+    faithful: bool = True
 
     @property
     def identity(self) -> bytes:
@@ -95,11 +97,12 @@ def split(data: bytes) -> list[bytes]:
 
 def read_letter(raw: bytes, name: str) -> Letter:
     """Take one mail apart."""
-    whole, notes = raw, []
+    whole, notes, faithful = raw, [], True
     if raw[: raw.find(b"\n") + 1].endswith(b"\r\n"):
         # Made by a mail client or on its way: git am takes one CR from every line too.
         whole = raw.replace(b"\r\n", b"\n")
         notes.append("the mail's lines ended in CRLF")
+        faithful = False
     blank = re.search(rb"^\n", whole, re.MULTILINE)
     head = whole[: blank.start()] if blank else whole
     body = whole[blank.end() :] if blank else b""
@@ -121,9 +124,10 @@ def read_letter(raw: bytes, name: str) -> Letter:
         # The canonical form of text in a mail; a file's own CRLF stands in hunks alone.
         body = body.replace(b"\r\n", b"\n")
         notes.append("its lines ended in CRLF, one CR was taken from each")
+        faithful = False
     text = head + b"\n" + body if blank else whole
     subject = mail.decoded(headers.get("subject", b""))
-    return Letter(name, raw, headers, text, body, subject, tuple(notes))
+    return Letter(name, raw, headers, text, body, subject, tuple(notes), faithful)
 
 
 def _readable(body: bytes) -> bool:
