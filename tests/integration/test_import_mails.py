@@ -242,6 +242,18 @@ def test_a_folder_of_format_patch(project: TinyProject, tmp_path: Path) -> None:
     assert len(list((tmp_path / "out").iterdir())) == 2
 
 
+def test_a_folder_of_patches_of_several_series(project: TinyProject, tmp_path: Path) -> None:
+    folder = tmp_path / "all"
+    folder.mkdir()
+    for name, line in (("01", 3), ("02", 15), ("03", 30)):
+        mail = mailed(step(project, gate(line, name)), f"[PATCH {1 + (name == '02')}/2] {name}")
+        (folder / f"{name}.patch").write_bytes(mail)
+    ran = project.run("import", str(folder))
+    assert ran.code == 0, ran.err
+    assert "numbered as several series" in ran.out
+    assert trees(project) == project.trees["tiny"][1:]
+
+
 # Commits
 
 

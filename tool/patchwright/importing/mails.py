@@ -211,8 +211,13 @@ class Thread:
     trouble: tuple[str, ...]
 
 
-def read_thread(letters: Sequence[Letter], *, trailers: bool, partial: bool) -> Thread:
-    """Choose and order the patches among the mails, and collect trailers from replies."""
+def read_thread(
+    letters: Sequence[Letter], *, trailers: bool, partial: bool, named: bool = False
+) -> Thread:
+    """Choose and order the patches among the mails, and collect trailers from replies.
+
+    ``named`` says that each is a file of its own, so that names order what numbers do not.
+    """
     notes: list[str] = []
     trouble: list[str] = []
     replies = [x for x in letters if _REPLY.match(x.subject)]
@@ -233,7 +238,12 @@ def read_thread(letters: Sequence[Letter], *, trailers: bool, partial: bool) -> 
         if letter.holds_diff:
             notes.append(f"{letter.name}: a reply with a diff of its own, skipped: "
                          f"{letter.subject}")  # fmt: skip
-    patches = _latest(_unique(patches, notes, trouble), notes)
+    clashes: list[str] = []
+    patches = _latest(_unique(patches, notes, clashes), notes)
+    if clashes and named:
+        notes.append("they are numbered as several series: taken in the order of their names")
+    else:
+        trouble += clashes
     patches = _ordered(patches, notes, trouble, partial=partial)
     if not patches and not trouble:
         quoting = any(_QUOTED.search(x.body) for x in letters)
@@ -296,6 +306,8 @@ def _ordered(
         return patches  # nothing says another order than that of the mailbox
     count = counts.pop()
     numbers = [place[0] for place in places if place is not None]
+    if len(set(numbers)) != len(numbers):
+        return patches
     if numbers != sorted(numbers):
         notes.append(f"the mails stood in the order {', '.join(map(str, numbers))}: sorted")
     missing = sorted(set(range(1, count + 1)) - set(numbers))

@@ -123,13 +123,14 @@ def _files(name: str, paths: Sequence[Path], wishes: Wishes) -> Bundle:
             letters.append(mails.read_letter(letter, f"{file}-{number:04d}.eml"))
     if not letters:
         return Bundle(name, "files", tuple(items))
-    thread = mails.read_thread(letters, trailers=wishes.trailers, partial=wishes.partial)
+    named = len(paths) > 1 and len(letters) + len(items) == len(paths)
+    thread = mails.read_thread(
+        letters, trailers=wishes.trailers, partial=wishes.partial, named=named
+    )
     found_items = tuple(replace(item, strip=wishes.strip) for item in thread.items)
     if items:
         # Mails and diffs together: the order is that of the names given.
         both = sorted([*found_items, *items], key=lambda item: order.get(item.name, 0))
         return Bundle(name, "files", tuple(both), {}, thread.notes, thread.trouble)
-    kind: Literal["files", "mail"] = "mail"
-    if len(paths) > 1 and len(letters) == len(paths):
-        kind = "files"
+    kind: Literal["files", "mail"] = "files" if named else "mail"
     return Bundle(name, kind, found_items, {}, thread.notes, thread.trouble)
