@@ -128,6 +128,8 @@ def test_the_upstream_is_found_by_the_files_or_asked(project: TinyProject, tmp_p
 
 
 def test_paths_of_an_installed_package_are_mapped(project: TinyProject, tmp_path: Path) -> None:
+    project.add_upstream("another", {"another/b.py": "1\n"})
+    assert project.run("lock").code == 0
     place = b"/opt/venv/lib/python3.11/site-packages/tiny/"
     diff = plain(step(project, {"csrc/a.cu": "int A;\nint b;\nint c;\n"}))
     diff = re.sub(rb"[ab]/csrc/", place + b"data/csrc/", diff)
@@ -140,7 +142,7 @@ def test_paths_of_an_installed_package_are_mapped(project: TinyProject, tmp_path
     (tmp_path / "two.diff").write_bytes(diff.replace(b"tiny/data", b"other/data"))
     ran = project.run("import", str(tmp_path / "two.diff"))
     assert ran.code == 1
-    assert "is no file of tiny that a patch changes" in ran.err
+    assert "is no file of another that a patch changes" in ran.err
 
 
 def test_a_patch_of_another_project_brings_no_needs(project: TinyProject, tmp_path: Path) -> None:

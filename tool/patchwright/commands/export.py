@@ -108,7 +108,10 @@ def _say(
         })  # fmt: skip
         return
     same = sum(f.original for f in files if f.number is not None)
-    click.echo(f"{len(chosen)} patches to {dest}, {same} of them byte for byte as imported")
+    click.echo(
+        f"{len(chosen)} patch{'' if len(chosen) == 1 else 'es'} to {dest}, {same} byte for byte "
+        "as imported"
+    )
 
 
 def _branch(
