@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import re
 from pathlib import Path
 
@@ -70,6 +71,49 @@ def test_two_strip_levels_that_fit_are_asked(tmp_path: Path) -> None:
     assert trees(project) == [project.tree()]
 
 
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_on_a_terminal_it_is_asked_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    project = make_project(tmp_path, {"tiny/a.py": "1\n", "tiny/tiny/a.py": "1\n"})
+    project.add_upstream("other", {"other/b.py": "1\n"})
+    diff = b"--- tiny/tiny/a.py\n+++ tiny/tiny/a.py\n@@ -1 +1 @@\n-1\n+2\n"
+    (tmp_path / "one.diff").write_bytes(diff)
+    new = b"--- /dev/null\n+++ b/NEW.py\n@@ -0,0 +1 @@\n+2\n"
+    (tmp_path / "two.diff").write_bytes(new)
+    monkeypatch.setattr("sys.stdin", _Terminal("1\n"))
+    assert project.run("import", str(tmp_path / "one.diff")).code == 0
+    shown = project.run("show", "1", "--json").json()
+    assert shown["files"][0]["path"] == "tiny/a.py"
+
+
+def test_two_files_of_one_name_are_kept_apart(project: TinyProject, tmp_path: Path) -> None:
+    for name, line in (("a", 3), ("b", 30)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "x.patch").write_bytes(step(project, gate(line, name)))
+    paths = [str(tmp_path / name / "x.patch") for name in "ab"]
+    assert project.run("import", *paths).code == 0
+    assert trees(project) == project.trees["tiny"][1:]
+    assert project.run("export", "-f", "dir", str(tmp_path / "out")).code == 0
+    for came, goes in zip(paths, ("x.patch", "x-2.patch"), strict=True):
+        assert (tmp_path / "out" / goes).read_bytes() == Path(came).read_bytes()
+
+
+@pytest.mark.parametrize(
+    "stamp", [b"\t1970-01-01 01:00:00.000000000 +0100", b"\tThu Jan  1 00:00:00 1970"]
+)
+def test_a_time_stamp_of_1970_says_that_there_is_no_file(
+    project: TinyProject, tmp_path: Path, stamp: bytes
+) -> None:
+    diff = step(project, {"csrc/a.cu": None})
+    diff = plain(diff).replace(b"/dev/null", b"b/csrc/a.cu" + stamp)
+    (tmp_path / "one.diff").write_bytes(diff)
+    assert project.run("import", str(tmp_path / "one.diff")).code == 0
+    assert trees(project) == [project.tree()]
+
+
 def test_the_upstream_is_found_by_the_files_or_asked(project: TinyProject, tmp_path: Path) -> None:
     project.add_upstream("other", {"other/b.py": "1\n", "other/gate.py": "1\n"})
     one = tmp_path / "one.diff"
@@ -84,6 +128,8 @@ def test_the_upstream_is_found_by_the_files_or_asked(project: TinyProject, tmp_p
 
 
 def test_paths_of_an_installed_package_are_mapped(project: TinyProject, tmp_path: Path) -> None:
+    project.add_upstream("another", {"another/b.py": "1\n"})
+    assert project.run("lock").code == 0
     place = b"/opt/venv/lib/python3.11/site-packages/tiny/"
     diff = plain(step(project, {"csrc/a.cu": "int A;\nint b;\nint c;\n"}))
     diff = re.sub(rb"[ab]/csrc/", place + b"data/csrc/", diff)
@@ -96,7 +142,7 @@ def test_paths_of_an_installed_package_are_mapped(project: TinyProject, tmp_path
     (tmp_path / "two.diff").write_bytes(diff.replace(b"tiny/data", b"other/data"))
     ran = project.run("import", str(tmp_path / "two.diff"))
     assert ran.code == 1
-    assert "is no file of tiny that a patch changes" in ran.err
+    assert "is no file of another that a patch changes" in ran.err
 
 
 def test_a_patch_of_another_project_brings_no_needs(project: TinyProject, tmp_path: Path) -> None:

@@ -76,6 +76,22 @@ def test_a_mailbox_of_two_in_every_encoding(project: TinyProject, tmp_path: Path
     assert [p["title"] for p in project.run("status", "--json").json()["patches"]] == ["c1", "c2"]
     assert project.run("export", "--format", "mbox", str(tmp_path / "out")).code == 0
     assert (tmp_path / "out").read_bytes() == box
+    # git am takes it so, or it is said that it does not.
+    ran = project.run("export", "--format", "mbox", str(tmp_path / "again"))
+    work = tmp_path / "work"
+    _git(project.git["tiny"], "worktree", "add", "--quiet", "--detach", str(work), "HEAD~2")
+    am = ["git", "am", "--quiet", "--keep-cr"]
+    done = subprocess.run(
+        [*am, str(tmp_path / "again")], cwd=work, capture_output=True, check=False
+    )
+    assert (done.returncode != 0) == ("git am --keep-cr" in ran.err), done.stderr
+    if done.returncode:
+        subprocess.run(["git", "am", "--abort"], cwd=work, capture_output=True, check=False)
+        _git(work, "reset", "--quiet", "--hard")
+        assert project.run("export", "-f", "mbox", "--anew", str(tmp_path / "anew")).code == 0
+        _git(work, "am", "--quiet", "--keep-cr", str(tmp_path / "anew"))
+    found = _git(work, "log", "--format=%T", "--reverse", "-2").decode().split()
+    assert found == project.trees["tiny"][1:]
 
 
 def test_bytes_of_the_diff_are_never_encoded_anew(project: TinyProject, tmp_path: Path) -> None:
@@ -224,6 +240,18 @@ def test_a_folder_of_format_patch(project: TinyProject, tmp_path: Path) -> None:
     for path in (tmp_path / "fp").glob("000[12]*"):
         assert (tmp_path / "out" / path.name).read_bytes() == path.read_bytes()
     assert len(list((tmp_path / "out").iterdir())) == 2
+
+
+def test_a_folder_of_patches_of_several_series(project: TinyProject, tmp_path: Path) -> None:
+    folder = tmp_path / "all"
+    folder.mkdir()
+    for name, line in (("01", 3), ("02", 15), ("03", 30)):
+        mail = mailed(step(project, gate(line, name)), f"[PATCH {1 + (name == '02')}/2] {name}")
+        (folder / f"{name}.patch").write_bytes(mail)
+    ran = project.run("import", str(folder))
+    assert ran.code == 0, ran.err
+    assert "numbered as several series" in ran.out
+    assert trees(project) == project.trees["tiny"][1:]
 
 
 # Commits

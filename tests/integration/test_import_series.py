@@ -252,6 +252,31 @@ def test_a_part_of_the_series_is_exported_with_its_options(
     assert not (out / "a.patch").exists()
 
 
+def test_after_moving_and_renumbering_the_originals_still_go_out(
+    project: TinyProject, tmp_path: Path
+) -> None:
+    folder = series(tmp_path / "q", {
+        "a.patch": plain(step(project, gate(3, "x"), "--no-prefix")),
+        "b.patch": b"prose\n\n" + step(project, {"csrc/a.cu": "int z;\n"}),
+    }, b"a.patch -p0\nb.patch\n")  # fmt: skip
+    assert project.run("import", str(folder)).code == 0
+    assert project.run("move", "2", "--first").code == 0
+    assert project.run("renumber", "--start", "10").code == 0
+    assert project.run("message", "10", "--field", "Arch=sm_120").code == 0
+    out = exported(project)
+    assert (out / "series").read_bytes() == b"b.patch\na.patch -p0\n"
+    for name in ("a.patch", "b.patch"):
+        assert (out / name).read_bytes() == (folder / name).read_bytes()
+    assert project.run("message", "10", "--title", "another").code == 0
+    out = project.root.parent / "again"
+    assert project.run("export", "-f", "quilt", str(out)).code == 0
+    assert sorted(path.name for path in out.iterdir())[1:] == ["a.patch", "series"]
+    for _ in range(5):
+        assert project.run("undo").code == 0
+    assert project.run("status").out == "no patches\n"
+    assert not list((project.root / "patches").rglob("*.patch"))
+
+
 def _refused(project: TinyProject, path: Path, *said: str) -> None:
     before = state(project)
     ran = project.run("import", str(path))

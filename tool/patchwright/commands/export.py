@@ -33,11 +33,12 @@ if TYPE_CHECKING:
 @click.argument("dest", required=False, type=click.Path(path_type=Path))
 @click.option("--upstream", metavar="NAME", help="Patches of this upstream.")
 @click.option("--branch", metavar="NAME", help="The branch to make.  [patchwright/UPSTREAM]")
+@click.option("--anew", is_flag=True, help="Write every patch anew, not as it was imported.")
 @json_option
 @click.pass_obj
 def command(
     invocation: Invocation, format_: str, dest: Path | None, upstream: str | None,
-    branch: str | None, as_json: bool, selection: Selection,
+    branch: str | None, anew: bool, as_json: bool, selection: Selection,
 ) -> int:  # fmt: skip
     """Write the selected patches of one upstream for others, without our fields.
 
@@ -55,7 +56,7 @@ def command(
         raise click.UsageError("--branch goes with --format git-branch")
     project = Project.open(invocation.directory)
     with progress("applying the series") as project.progress:
-        chosen = choose(project, selection, upstream)
+        chosen = choose(project, selection, upstream, anew=anew)
     if format_ == "git-branch":
         assert dest is not None
         return _branch(project, chosen, dest, upstream, branch, as_json)
@@ -68,13 +69,30 @@ def command(
         assert dest is not None
         _write_folder(dest, files)
     elif dest is None:
+        _warn(chosen)
         sys.stdout.flush()
         sys.stdout.buffer.write(folder.joined(files))
         return 0
     else:
+        _warn(chosen)
         _write_file(dest, folder.joined(files))
     _say(format_, dest, chosen, files, as_json)
     return 0
+
+
+def _warn(chosen: Sequence[Chosen]) -> None:
+    """Say which mails `git am --keep-cr` does not read as they came."""
+    numbers = [
+        f"{one.patch.number:04d}" for one in chosen
+        if one.original is not None
+        and (not one.original.faithful or one.original.entry.strip not in (None, 1))
+    ]  # fmt: skip
+    if numbers:
+        click.echo(
+            f"{', '.join(numbers)}: as it came, `git am --keep-cr` does not take it (CRLF, "
+            "or names without a/ and b/); --anew writes it so that it does",
+            err=True,
+        )
 
 
 def _say(
@@ -90,7 +108,10 @@ def _say(
         })  # fmt: skip
         return
     same = sum(f.original for f in files if f.number is not None)
-    click.echo(f"{len(chosen)} patches to {dest}, {same} of them byte for byte as imported")
+    click.echo(
+        f"{len(chosen)} patch{'' if len(chosen) == 1 else 'es'} to {dest}, {same} byte for byte "
+        "as imported"
+    )
 
 
 def _branch(

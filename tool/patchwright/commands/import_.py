@@ -47,9 +47,14 @@ def command(
     wishes = Wishes(range_, strip, upstream, not no_trailers, partial)
     with progress("reading the patches") as project.progress:
         plan = _run(project, paths, wishes, dry_run)
-    while wishes.strip is None and _is_question(plan) and sys.stdin.isatty() and not as_json:
-        click.echo(f"{plan.refused[0].item.name}: {plan.refused[0].refused}")
-        wishes = replace(wishes, strip=click.prompt("strip", type=click.IntRange(0, 99)))
+    while _is_question(plan) and sys.stdin.isatty() and not as_json:
+        row = plan.refused[0]
+        click.echo(f"{row.item.name}: {row.refused}")
+        if row.asked == "strip":
+            wishes = replace(wishes, strip=click.prompt("--strip", type=click.IntRange(0, 99)))
+        else:
+            names = click.Choice(sorted(project.config.upstreams))
+            wishes = replace(wishes, upstream=click.prompt("--upstream", type=names))
         plan = _run(project, paths, wishes, dry_run)
     good = not plan.refused and not plan.trouble
     if as_json:

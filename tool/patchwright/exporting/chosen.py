@@ -35,8 +35,10 @@ class Chosen:
     original: Original | None
 
 
-def choose(project: Project, selection: Selection, upstream: str | None) -> list[Chosen]:
-    """Return the selected patches of one upstream, in order.
+def choose(
+    project: Project, selection: Selection, upstream: str | None, *, anew: bool = False
+) -> list[Chosen]:
+    """Return the selected patches of one upstream, in order; with ``anew`` no originals.
 
     Raises AnswerNo where one does not apply, InputError where several upstreams are meant.
     """
@@ -58,11 +60,15 @@ def choose(project: Project, selection: Selection, upstream: str | None) -> list
             f"{bad[0].patch_number:04d} does not apply: {bad[0].reason}",
             next_step="correct it, or leave it out with --without",
         )
-    return _chosen(project, chain, picked, verdicts)
+    return _chosen(project, chain, picked, verdicts, anew)
 
 
 def _chosen(
-    project: Project, chain: Chain, picked: Sequence[Patch], verdicts: Sequence[ApplyVerdict]
+    project: Project,
+    chain: Chain,
+    picked: Sequence[Patch],
+    verdicts: Sequence[ApplyVerdict],
+    anew: bool,
 ) -> list[Chosen]:
     kept = Originals(project.root / PATCHES)
     trees = dict(chain.base().trees)
@@ -74,7 +80,7 @@ def _chosen(
         )
         assert verdict.tree is not None
         trees[config.name] = verdict.tree
-        original = kept.of(patch)
+        original = None if anew else kept.of(patch)
         if original is not None and not _makes(project.store, original, base, verdict.tree):
             original = None
         found.append(Chosen(patch, base, verdict.tree, verdict, original))

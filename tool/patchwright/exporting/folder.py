@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from patchwright.exporting.chosen import Chosen
 from patchwright.exporting.written import ENVELOPE, as_file, as_mail, for_quilt
+from patchwright.importing.items import free_name
 from patchwright.importing.originals import OriginalSet
 
 if TYPE_CHECKING:
@@ -30,12 +31,12 @@ def quilt(store: ObjectStore, chosen: Sequence[Chosen]) -> list[File]:
     for one in chosen:
         original = one.original
         if original is not None and original.entry.kind == "quilt":
-            file = File(_free(original.entry.name, taken), original.raw, one.patch.number, True)
+            file = File(free_name(original.entry.name, taken), original.raw, one.patch.number, True)
             _, _, options = original.entry.line.strip().partition(original.entry.name)
             lines.append(file.name + options)
         else:
             data = for_quilt(store, one)
-            file = File(_free(one.patch.path.name, taken), data, one.patch.number, False)
+            file = File(free_name(one.patch.path.name, taken), data, one.patch.number, False)
             lines.append(file.name)
         files.append(file)
     listed = _whole(chosen, "quilt", "series")
@@ -50,10 +51,10 @@ def patch_files(store: ObjectStore, chosen: Sequence[Chosen]) -> list[File]:
     for one in chosen:
         original = one.original
         if original is not None and original.entry.kind in ("file", "mail"):
-            name = _free(original.entry.name, taken)
+            name = free_name(original.entry.name, taken)
             files.append(File(name, original.raw, one.patch.number, True))
         else:
-            name = _free(one.patch.path.name, taken)
+            name = free_name(one.patch.path.name, taken)
             files.append(File(name, as_file(store, one), one.patch.number, False))
     for name in ("patches.yml", "patches.yaml"):
         listed = _whole(chosen, "west", name)
@@ -103,14 +104,3 @@ def _whole(chosen: Sequence[Chosen], kind: str, name: str) -> bytes | None:
     if names != [entry.name for entry in whole.entries]:
         return None
     return whole.listing(name)
-
-
-def _free(name: str, taken: set[str]) -> str:
-    """Return the name, with a number where another patch has it."""
-    stem, dot, suffix = name.rpartition(".")
-    number, free = 1, name
-    while free in taken:
-        number += 1
-        free = f"{stem}-{number}{dot}{suffix}" if stem else f"{suffix}-{number}"
-    taken.add(free)
-    return free

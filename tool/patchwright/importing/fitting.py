@@ -70,6 +70,8 @@ def fit(store: ObjectStore, base: Base, sections: Sequence[Section], strip: int)
     for section in sections:
         try:
             changes.append(_change(store, base, work, section, strip))
+        except _Elsewhere as error:
+            raise Misfit(section.line, error.reason) from None
         except BadPath as error:
             raise CorruptPatch(section.line, error.reason, next_step=_FIX) from None
         verdict = work.step(changes[-1])
@@ -89,6 +91,10 @@ class Misfit(CorruptPatch):
 
     def __init__(self, line: int, reason: str) -> None:
         super().__init__(line, reason, next_step=_FIX)
+
+
+class _Elsewhere(BadPath):
+    """A path that may be another upstream's."""
 
 
 def check_tree(
@@ -151,7 +157,9 @@ def _stripped(base: Base, name: bytes, strip: int) -> bytes | None:
         check_path(found[1])
         path = base.paths.to_repository(found[1])
         if path is None:
-            raise BadPath(f"{display(found[1])} is no file of {base.upstream} that a patch changes")
+            raise _Elsewhere(
+                f"{display(found[1])} is no file of {base.upstream} that a patch changes"
+            )
         return path
     if name.startswith(b"/"):
         raise BadPath(f"{display(name)} is absolute")

@@ -47,3 +47,14 @@ class Bundle:
     container: Mapping[str, bytes] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     trouble: tuple[str, ...] = ()
+
+
+def free_name(name: str, taken: set[str]) -> str:
+    """Return the name, with a number where it is in ``taken``; add it there."""
+    stem, dot, suffix = name.rpartition(".")
+    number, free = 1, name
+    while free in taken:
+        number += 1
+        free = f"{stem}-{number}{dot}{suffix}" if stem else f"{suffix}-{number}"
+    taken.add(free)
+    return free

@@ -39,6 +39,8 @@ class Letter:
     body: bytes
     subject: str
     notes: tuple[str, ...] = ()
+    # Whether `git am --keep-cr` reads the same diff out of it.
+    faithful: bool = True
 
     @property
     def identity(self) -> bytes:
@@ -95,11 +97,12 @@ def split(data: bytes) -> list[bytes]:
 
 def read_letter(raw: bytes, name: str) -> Letter:
     """Take one mail apart."""
-    whole, notes = raw, []
+    whole, notes, faithful = raw, [], True
     if raw[: raw.find(b"\n") + 1].endswith(b"\r\n"):
         # Made by a mail client or on its way: git am takes one CR from every line too.
         whole = raw.replace(b"\r\n", b"\n")
         notes.append("the mail's lines ended in CRLF")
+        faithful = False
     blank = re.search(rb"^\n", whole, re.MULTILINE)
     head = whole[: blank.start()] if blank else whole
     body = whole[blank.end() :] if blank else b""
@@ -121,9 +124,10 @@ def read_letter(raw: bytes, name: str) -> Letter:
         # The canonical form of text in a mail; a file's own CRLF stands in hunks alone.
         body = body.replace(b"\r\n", b"\n")
         notes.append("its lines ended in CRLF, one CR was taken from each")
+        faithful = False
     text = head + b"\n" + body if blank else whole
     subject = mail.decoded(headers.get("subject", b""))
-    return Letter(name, raw, headers, text, body, subject, tuple(notes))
+    return Letter(name, raw, headers, text, body, subject, tuple(notes), faithful)
 
 
 def _readable(body: bytes) -> bool:
@@ -207,8 +211,13 @@ class Thread:
     trouble: tuple[str, ...]
 
 
-def read_thread(letters: Sequence[Letter], *, trailers: bool, partial: bool) -> Thread:
-    """Choose and order the patches among the mails, and collect trailers from replies."""
+def read_thread(
+    letters: Sequence[Letter], *, trailers: bool, partial: bool, named: bool = False
+) -> Thread:
+    """Choose and order the patches among the mails, and collect trailers from replies.
+
+    ``named`` says that each is a file of its own, so that names order what numbers do not.
+    """
     notes: list[str] = []
     trouble: list[str] = []
     replies = [x for x in letters if _REPLY.match(x.subject)]
@@ -229,7 +238,12 @@ def read_thread(letters: Sequence[Letter], *, trailers: bool, partial: bool) -> 
         if letter.holds_diff:
             notes.append(f"{letter.name}: a reply with a diff of its own, skipped: "
                          f"{letter.subject}")  # fmt: skip
-    patches = _latest(_unique(patches, notes, trouble), notes)
+    clashes: list[str] = []
+    patches = _latest(_unique(patches, notes, clashes), notes)
+    if clashes and named:
+        notes.append("they are numbered as several series: taken in the order of their names")
+    else:
+        trouble += clashes
     patches = _ordered(patches, notes, trouble, partial=partial)
     if not patches and not trouble:
         quoting = any(_QUOTED.search(x.body) for x in letters)
@@ -292,6 +306,8 @@ def _ordered(
         return patches  # nothing says another order than that of the mailbox
     count = counts.pop()
     numbers = [place[0] for place in places if place is not None]
+    if len(set(numbers)) != len(numbers):
+        return patches
     if numbers != sorted(numbers):
         notes.append(f"the mails stood in the order {', '.join(map(str, numbers))}: sorted")
     missing = sorted(set(range(1, count + 1)) - set(numbers))

@@ -15,13 +15,16 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from patchwright.errors import InputError
 from patchwright.importing.items import Item, Kind
 from patchwright.importing.normal import bare
 from patchwright.importing.quilt import name_trouble, unpacked
 from patchwright.patch import Patch
+
+if TYPE_CHECKING:
+    from patchwright.importing.mails import Letter
 
 FIELD = "Imported"
 FOLDER = "originals"
@@ -65,14 +68,24 @@ class Original:
     raw: bytes
 
     @cached_property
+    def _letter(self) -> Letter | None:
+        if self.entry.kind != "mail":
+            return None
+        from patchwright.importing.mails import read_letter
+
+        return read_letter(unpacked(self.entry.name, self.raw), self.entry.name)
+
+    @property
+    def faithful(self) -> bool:
+        """Whether ``git am --keep-cr`` reads of a mail what it said: not with CRLF."""
+        return self._letter is None or self._letter.faithful
+
+    @cached_property
     def item(self) -> Item:
         """The original as it was found; its ``text`` without a mail's transfer encoding."""
         entry = self.entry
-        text = unpacked(entry.name, self.raw)
-        if entry.kind == "mail":
-            from patchwright.importing.mails import read_letter
-
-            text = read_letter(text, entry.name).text
+        letter = self._letter
+        text = unpacked(entry.name, self.raw) if letter is None else letter.text
         return Item(
             entry.name, self.raw, entry.kind, text, entry.strip, entry.reverse, line=entry.line
         )

@@ -41,13 +41,13 @@ _SLUG = 52  # characters of a title in a file's name
 
 @dataclass(frozen=True)
 class Row:
-    """What becomes of one item: a patch, or why not. ``asked``: only the user can tell."""
+    """What becomes of one item: a patch, or why not. ``asked`` is the option that decides."""
 
     item: Item
     patch: Patch | None = None
     tree: str = ""
     refused: str = ""
-    asked: bool = False
+    asked: str = ""
     notes: tuple[str, ...] = ()
 
 
@@ -67,7 +67,11 @@ class Plan:
 
 
 class _Asked(Exception):
-    """Two answers fit; the message names the option that decides."""
+    """Two answers fit; ``option`` decides."""
+
+    def __init__(self, what: str, option: str) -> None:
+        super().__init__(f"{what}: say which with --{option}")
+        self.option = option
 
 
 def make_plan(
@@ -140,7 +144,7 @@ class _Planner:
                 return Row(item, refused=f"an empty patch: {what}")
             return self._taken(item, diff, name)
         except _Asked as asked:
-            return Row(item, refused=str(asked), asked=True)
+            return Row(item, refused=str(asked), asked=asked.option)
         except CorruptPatch as error:
             return Row(item, refused=f"line {error.line}: {error.reason}")
 
@@ -223,7 +227,7 @@ class _Planner:
                 check_tree(self.store, base, verdict.tree, patch.changes)
                 found.append((base, patch, verdict.tree))
         if len(found) > 1:
-            raise _Asked(_which(sorted(base.upstream for base, _, _ in found)))
+            raise _Asked(_both(sorted(base.upstream for base, _, _ in found)), "upstream")
         return found[0] if found else None
 
     def _fitted(self, item: Item, sections: Sequence[Section], bases: Sequence[Base]) -> Fitted:
@@ -246,12 +250,12 @@ class _Planner:
             raise first
         upstreams = sorted({f.base.upstream for f in likely})
         if len(upstreams) > 1:
-            raise _Asked(_which(upstreams))
+            raise _Asked(_both(upstreams), "upstream")
         if len(likely) > 1:
             ways = " or ".join(
                 f"-p{f.strip} ({f.changes[0].path.decode('utf-8', 'replace')})" for f in likely
             )
-            raise _Asked(f"its names fit with {ways}: say which with --strip")
+            raise _Asked(f"its names fit with {ways}", "strip")
         return likely[0]
 
     def _likely(self, fitted: Fitted) -> bool:
@@ -330,5 +334,5 @@ def _is_git(sections: Sequence[Section]) -> bool:
     )
 
 
-def _which(upstreams: Sequence[str]) -> str:
-    return f"it fits {' and '.join(upstreams)}: say which with --upstream"
+def _both(upstreams: Sequence[str]) -> str:
+    return f"it fits {' and '.join(upstreams)}"

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from patchwright.errors import InputError
 from patchwright.importing import mails
 from patchwright.importing.commits import find_repository, read_range
-from patchwright.importing.items import Bundle, Item
+from patchwright.importing.items import Bundle, Item, free_name
 from patchwright.importing.quilt import find_series, name_trouble, read_file, read_series, unpacked
 
 _SUFFIXES = (".patch", ".diff", ".eml", ".mbox", ".mail", ".mbx", ".dpatch")
@@ -49,6 +50,10 @@ def read_paths(paths: Sequence[Path], wishes: Wishes) -> list[Bundle]:
 def _read_path(path: Path, wishes: Wishes) -> Bundle | None:
     if not path.exists():
         raise InputError("there is nothing here", where=str(path), next_step="correct the path")
+    if wishes.range is not None:
+        repository = find_repository(path)
+        if repository is not None:
+            return read_range(repository, path, wishes.range)
     series = find_series(path)
     if series is not None:
         return read_series(series)
@@ -94,7 +99,9 @@ def _files(name: str, paths: Sequence[Path], wishes: Wishes) -> Bundle:
     """Return mails and single diffs as one bundle; mails of several files are one thread."""
     letters: list[mails.Letter] = []
     items: list[Item] = []
-    for path in paths:
+    taken: set[str] = set()
+    order: dict[str, int] = {}
+    for at, path in enumerate(paths):
         raw = read_file(path)
         trouble = name_trouble(path.name)
         if trouble:
@@ -103,27 +110,27 @@ def _files(name: str, paths: Sequence[Path], wishes: Wishes) -> Bundle:
             data = unpacked(path.name, raw)
         except (OSError, EOFError, ValueError) as error:
             raise InputError(f"the file is damaged: {error}", where=str(path)) from error
+        file = free_name(path.name, taken)
+        order[file] = at
         if not mails.is_mail(data):
-            items.append(Item(path.name, raw, "file", data, strip=wishes.strip))
+            items.append(Item(file, raw, "file", data, strip=wishes.strip))
             continue
         found = mails.split(data)
         if len(found) == 1:
-            letters.append(mails.read_letter(data, path.name))
+            letters.append(mails.read_letter(data, file))
             continue
         for number, letter in enumerate(found, 1):
-            letters.append(mails.read_letter(letter, f"{path.name}-{number:04d}.eml"))
+            letters.append(mails.read_letter(letter, f"{file}-{number:04d}.eml"))
     if not letters:
         return Bundle(name, "files", tuple(items))
-    thread = mails.read_thread(letters, trailers=wishes.trailers, partial=wishes.partial)
+    named = len(paths) > 1 and len(letters) + len(items) == len(paths)
+    thread = mails.read_thread(
+        letters, trailers=wishes.trailers, partial=wishes.partial, named=named
+    )
+    found_items = tuple(replace(item, strip=wishes.strip) for item in thread.items)
     if items:
         # Mails and diffs together: the order is that of the names given.
-        order = {path.name: at for at, path in enumerate(paths)}
-        both = sorted([*thread.items, *items], key=lambda item: order.get(item.name, 0))
+        both = sorted([*found_items, *items], key=lambda item: order.get(item.name, 0))
         return Bundle(name, "files", tuple(both), {}, thread.notes, thread.trouble)
-    kind = "files" if len(paths) > 1 and len(letters) == len(paths) else "mail"
-    found_items = thread.items
-    if kind == "files":
-        found_items = tuple(replace(item, strip=wishes.strip) for item in found_items)
-    return Bundle(
-        name, "files" if kind == "files" else "mail", found_items, {}, thread.notes, thread.trouble
-    )
+    kind: Literal["files", "mail"] = "files" if named else "mail"
+    return Bundle(name, kind, found_items, {}, thread.notes, thread.trouble)

@@ -25,7 +25,10 @@ _WORDS = (
 _STAMP = re.compile(rb"[ \t]+(\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:\.\d+)?(?: ?[+-]\d{4})?)\s*$")
 _SVN = re.compile(rb"[ \t]+\((?:revision \d+|working copy|nonexistent|\.\.\.[^)]*)\)\s*$")
 # The start of time in any zone: how diff -N writes a file that is not there.
-_EPOCH = re.compile(rb"(?:1970-01-01|1969-12-31)[ T]\d\d:\d\d:00(?:\.0+)?(?: ?[+-]\d{4})?")
+_EPOCH = re.compile(
+    rb"(?:(?:1970-01-01|1969-12-31)[ T]\d\d:\d\d:00(?:\.0+)?"
+    rb"|(?:Thu Jan  1|Wed Dec 31) \d\d:\d\d:00 (?:1970|1969))(?: ?[+-]\d{4})?"
+)
 _HUNK = re.compile(rb"@@ -(\d+)(?:,\d+)? \+(\d+)(?:,\d+)? @@")
 # GNU patch takes the names before it, and does without them.
 _INDENTED = re.compile(rb"^[ \tX]+(?:@@ -\d+(?:,\d+)? \+\d|\*{15}\s*$)", re.MULTILINE)
