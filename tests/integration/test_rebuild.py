@@ -299,6 +299,26 @@ def test_an_environment_moved_aside_by_a_killed_run_comes_back(small: SmallEnvir
     assert list((small.project.root / ".patchwright").glob(".env.*")) == []
 
 
+def test_two_upstreams_with_one_file(small: SmallEnvironment) -> None:
+    small.project.add_upstream(
+        "other", {"other/gate.py": "OTHER = 1\n"}, layout={"other/": "tiny/"}
+    )
+    small.configure()
+    assert small.project.run("lock").code == 0
+    ran = refused(small, code=2, says="other and tiny both bring this file, with other content")
+    assert "tiny/gate.py: other and tiny" in ran.err
+
+
+def test_of_two_packages_with_one_file_a_rule_decides(small: SmallEnvironment) -> None:
+    for name in ("alpha", "beta", "gamma"):
+        small.add(name, "1.0", {"shared.py": f"FROM = {name!r}\n", "tiny/gate.py": "no\n"})
+    small.configure(requirements=["native", "gamma", "beta", "alpha"])
+    assert small.project.run("lock").code == 0
+    assert small.project.run("rebuild").code == 0
+    assert (site(env(small)) / "shared.py").read_text("utf-8") == "FROM = 'gamma'\n"
+    assert (site(env(small)) / "tiny/gate.py").read_text("utf-8") == "OPEN = True\n"
+
+
 def test_run_without_an_environment(small: SmallEnvironment) -> None:
     ran = small.project.run_apart("run", "true")
     assert ran.code == 3

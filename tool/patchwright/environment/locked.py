@@ -20,7 +20,7 @@ from patchwright.errors import InputError
 
 SDIST = "sdist"
 MACHINES = ("x86_64", "aarch64")
-_REWRITE = "restore it (git checkout -- upstream.lock), or run `patchwright lock --upgrade`"
+_REWRITE = "restore it (git checkout -- upstream.lock), or remove it and run `patchwright lock`"
 _KEYS = (
     "python", "cuda", "platforms", "requirements", "upstreams", "settings", "unresolved",
     "wheels", "packages", "build",
