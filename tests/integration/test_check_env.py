@@ -191,6 +191,23 @@ def test_one_file_among_hundreds(tiny: TinyProject, tmp_path: Path) -> None:
     assert [d.path for d in differences(installed)] == [b"tiny/f7/m57.py"]
 
 
+def test_a_package_without_a_list_and_a_pipe_in_a_files_place(tiny: TinyProject, env: Env) -> None:
+    (env.site / "tiny/data.txt").unlink()
+    os.mkfifo(env.site / "tiny/data.txt")
+    assert found(tiny, env) == [("file", "tiny/data.txt", "is changed (tiny)")]
+    (env.site / "tiny-1.0.dist-info/RECORD").unlink()
+    ran = tiny.run("check", "--env", str(env.root))
+    assert ran.code == 0, ran.out
+    assert "not told: tiny has no RECORD: its files cannot be compared" in ran.out
+
+
+def test_a_stale_lock_is_said(tiny: TinyProject, env: Env) -> None:
+    tiny.add_patch(2, {"csrc/k.cu": "kk\n"})
+    ran = tiny.run("check", "--env", str(env.root))
+    assert ran.code == 0, ran.out
+    assert "not told: the lock itself disagrees with the project in 1 place:" in ran.out
+
+
 def test_a_file_that_two_distributions_bring(tiny: TinyProject, env: Env, tmp_path: Path) -> None:
     """flashinfer-python and torch-c-dlpack-ext: the last one wins, and nobody is to blame."""
     wheel = make_wheel(tmp_path / "w", {"tiny/data.txt": "other\n"}, distribution="other")

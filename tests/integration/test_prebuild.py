@@ -100,6 +100,21 @@ def test_a_python_patch_recompiles_nothing_and_a_source_only_what_it_touches(
     assert modules(scene, "vllm_comm") == {"vllm_comm": ("compiled", 1, 0)}
 
 
+def test_a_source_that_does_not_compile_is_said_and_nothing_is_kept(scene: Scene) -> None:
+    at = ("--env", str(scene.env.root))
+    source = "flashinfer/data/csrc/vllm_custom_all_reduce.cu"
+    before = scene.edit(source, "#include", "#error broken by a test\n#include")
+    ran = scene.run("prebuild", *at, "vllm_comm", "--json")
+    assert ran.code == 1
+    [built] = ran.json()["modules"]
+    assert built["outcome"] == "failed"
+    assert "broken by a test" in built["why"]
+    assert "prebuild.log" in ran.err
+    assert not list(Path(built["folder"]).glob("*.so"))
+    (scene.env.site / source).write_text(before)
+    assert modules(scene, "vllm_comm") == {"vllm_comm": ("compiled", 1, 0)}
+
+
 def test_what_is_refused_is_said(scene: Scene) -> None:
     at = ("--env", str(scene.env.root))
     ran = scene.run("prebuild", *at, "trtllm_comm", "--arch", "sm_120")
