@@ -145,7 +145,13 @@ def test_prebuilt_kernels_win_only_over_patched_sources(
     wheel = make_wheel(tmp_path / "w", {"tiny_cache/k.so": b"\x7fELF"}, distribution="tiny-cache")
     env.install(str(wheel))
     assert found(tiny, env) == []
-    tiny.run("apply", "--env", str(env.root))
+    ran = tiny.run("apply", "--env", str(env.root))
+    assert ran.code == 2
+    assert "tiny-cache 1.0 is installed: its kernels would win over tiny's" in ran.err
+    for path in env.site.glob("tiny_cache*"):
+        path.rename(tmp_path / path.name)
+    assert tiny.run("apply", "--env", str(env.root)).code == 0
+    env.install(str(wheel))
     [(kind, where, what)] = found(tiny, env)
     assert (kind, where) == ("prebuilt", "tiny-cache")
     assert "would win over tiny's patched sources" in what

@@ -57,6 +57,7 @@ def apply(
                 next_step=f"take them off with `patchwright unapply --env {site.root}`",
             )
         site = replace(site)  # what is installed may have just changed
+        _refuse_prebuilt(project, site, wanted)
         present, left_out = _present(project, site, wanted, now)
         say("checking that the files are as they were installed")
         _check_untouched(site, present, files, now)
@@ -134,6 +135,19 @@ def finish(site: Site) -> bool:
 
 def _versions(carried: Carried | None) -> dict[str, str]:
     return {n: d["new_version"] for n, d in carried.distributions.items()} if carried else {}
+
+
+def _refuse_prebuilt(project: Project, site: Site, wanted: Sequence[PatchedDistribution]) -> None:
+    for name in {each.upstream for each in wanted}:
+        for prebuilt in project.upstream(name).prebuilt:
+            there = site.distributions.get(prebuilt)
+            if there is not None:
+                raise InputError(
+                    f"{prebuilt} {there.version} is installed: its kernels would win over {name}'s "
+                    "patched sources, or keep it from starting",
+                    where=str(site.root),
+                    next_step=f"remove it (uv pip uninstall {prebuilt}) and apply again",
+                )
 
 
 def _present(
