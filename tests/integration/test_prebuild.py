@@ -84,8 +84,7 @@ def test_a_python_patch_recompiles_nothing_and_a_source_only_what_it_touches(
         1, "flashinfer/activation.py", "from types import", "import os\nfrom types import"
     )
     assert scene.run("apply", *at).code == 0
-    assert modules(scene) == {}
-    assert modules(scene, "vllm_comm") == {"vllm_comm": ("reused", 0, 1)}
+    assert modules(scene) == {"vllm_comm": ("reused", 0, 1)}  # it was made before
     folder = scene.start()
     assert folder.parent.parent.parent.name.startswith("0.6.3+pw.")
     built = state(folder)
