@@ -222,8 +222,8 @@ def _check_untouched(
         raise AnswerNo(
             f"the file is {first.what}: {first.distribution} is not as it was installed{others}",
             where=str(site.packages / os.fsdecode(first.path)),
-            next_step=f"install {first.distribution} again (uv pip install --reinstall), "
-            "and make the change a patch",
+            next_step=f"keep an edit with `patchwright capture --env {site.root}`, then install "
+            f"{first.distribution} again (uv pip install --reinstall)",
         )  # fmt: skip
 
 
@@ -239,8 +239,8 @@ def _check_as_applied(files: SiteFiles, now: Carried) -> None:
                 f"the file {'was edited' if data is not None else 'is gone'} since patches were "
                 "applied here",
                 where=str(files.packages / os.fsdecode(path)),
-                next_step="put it back as it was, or install what it belongs to again; make the "
-                "change a patch",
+                next_step="keep an edit with `patchwright capture`; put the file back as it was, "
+                "or install what it belongs to again",
             )  # fmt: skip
 
 
