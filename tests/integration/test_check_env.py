@@ -233,11 +233,15 @@ def test_a_large_file_that_was_right_before_and_is_edited(
     time.sleep(0.06)
     for _ in range(2):
         assert found(tiny, env) == []
+    kinds = [h["kind"] for h in tiny.run("cache", "list", "--json").json()["holdings"]]
+    assert "checked files" in kinds
     place = env.site / "tiny/large.bin"
     status, data = place.stat(), place.read_bytes()
     place.write_bytes(b"1" + data[1:])
     os.utime(place, ns=(status.st_atime_ns, status.st_mtime_ns))
     assert found(tiny, env) == [("file", "tiny/large.bin", "is changed (tiny)")]
+    removed = tiny.run("cache", "prune", "--all", "--json").json()["removed"]
+    assert "checked files" in [each["kind"] for each in removed]
 
 
 FILES_INSTALLED: dict[str, Content] = {"tiny/__init__.py": "", "tiny/gate.py": "OPEN = 0\n"}
