@@ -8,12 +8,20 @@
 The index is a folder of wheels, the only one that uv sees (UV_FIND_LINKS, UV_NO_INDEX);
 uv's cache is the test's own. The upstream is ``tiny`` 1.0: it needs ``dep`` and, at exactly
 its own version, ``tiny-cubin``, which is a companion of it. Patch 1 opens a gate.
+locked_environment gives the same, locked already.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import hashlib
+import http.server
+import shutil
+import subprocess
+import threading
+import tomllib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +37,14 @@ FILES: Mapping[str, Content] = {
 }
 META = '__version__ = "1.0"\n'
 MACHINES = ("x86_64", "aarch64")
+
+
+@dataclass
+class Served:
+    """What an index was asked for; ``cut``: files end half-way, as on a network that goes."""
+
+    asked: list[str] = field(default_factory=list)
+    cut: bool = False
 
 
 @dataclass
@@ -54,6 +70,35 @@ class SmallEnvironment:
         )
 
 
+def locked_environment(folder: Path, monkeypatch: pytest.MonkeyPatch) -> SmallEnvironment:
+    """Return a copy of a small environment that is locked; the original is made once a session.
+
+    Its caches are copied as well, so the first rebuild is a warm one.
+    """
+    template = folder.parent / "locked-environment"
+    if not (template / "project" / "upstream.lock").exists():
+        shutil.rmtree(template, ignore_errors=True)
+        with pytest.MonkeyPatch.context() as inner:
+            inner.setenv("PATCHWRIGHT_CACHE", str(template / "cache"))
+            ran = small_environment(template, inner).project.run("lock")
+            assert ran.code == 0, ran.err
+    shutil.copytree(template, folder, dirs_exist_ok=True, symlinks=True)
+    project = TinyProject(folder / "project")
+    project.wheels["tiny"] = next((project.root / "wheels").iterdir())
+    project.git["tiny"] = folder / "git" / "tiny"
+    trees = subprocess.run(
+        ["git", "log", "--reverse", "--format=%T"], cwd=project.git["tiny"], check=True,
+        capture_output=True, text=True,
+    )  # fmt: skip
+    project.trees["tiny"] = trees.stdout.split()
+    tables = tomllib.loads((project.root / "pyproject.toml").read_text("utf-8"))
+    tables = tables["tool"]["patchwright"]
+    project.upstreams |= tables["upstreams"]
+    monkeypatch.setenv("PATCHWRIGHT_CACHE", str(folder / "cache"))
+    _see_only(folder, monkeypatch)
+    return SmallEnvironment(project, folder / "index", tables["environment"])
+
+
 def small_environment(folder: Path, monkeypatch: pytest.MonkeyPatch) -> SmallEnvironment:
     """Make project and index below ``folder``; uv sees no other index from now on."""
     index = folder / "index"
@@ -75,8 +120,60 @@ def small_environment(folder: Path, monkeypatch: pytest.MonkeyPatch) -> SmallEnv
                   tag=f"py3-none-manylinux_2_17_{machine}")  # fmt: skip
     small.configure(python="3.11", requirements=["native"], settings={"TINY_ARCH_LIST": "12.0a"})
     project.add_patch(1, {"tiny/gate.py": "OPEN = True\n"}, title="gate: open")
-    monkeypatch.setenv("UV_FIND_LINKS", str(index))
+    _see_only(folder, monkeypatch)
+    return small
+
+
+def _see_only(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UV_FIND_LINKS", str(folder / "index"))
     monkeypatch.setenv("UV_NO_INDEX", "1")
     monkeypatch.setenv("UV_CACHE_DIR", str(folder / "uv-cache"))
     monkeypatch.setenv("UV_PYTHON_DOWNLOADS", "never")
-    return small
+
+
+@contextmanager
+def served(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
+    """Serve the folder of wheels as a package index (PEP 503) on this machine, to uv alone."""
+    state = Served()
+
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def do_GET(self) -> None:
+            path = self.path.strip("/")
+            state.asked.append(path)
+            if path.startswith("simple/"):
+                name = path.removeprefix("simple/").replace("-", "_")
+                self._answer(_links(folder, name), "text/html")
+            else:
+                self._answer((folder / path.rpartition("/")[2]).read_bytes(), "application/zip")
+
+        def _answer(self, data: bytes, kind: str) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            cut = state.cut and kind == "application/zip"
+            self.wfile.write(data[: len(data) // 2] if cut else data)
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        monkeypatch.delenv("UV_NO_INDEX", raising=False)
+        monkeypatch.delenv("UV_FIND_LINKS", raising=False)
+        monkeypatch.setenv("UV_DEFAULT_INDEX", f"http://127.0.0.1:{server.server_port}/simple")
+        monkeypatch.setenv("UV_HTTP_RETRIES", "0")
+        try:
+            yield state
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def _links(folder: Path, name: str) -> bytes:
+    rows = []
+    for path in sorted(folder.glob(f"{name}-*.whl")):
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        rows.append(f'<a href="/files/{path.name}#sha256={digest}">{path.name}</a><br>')
+    return ("<!DOCTYPE html><html><body>" + "".join(rows) + "</body></html>").encode()

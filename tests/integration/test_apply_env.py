@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from crash_installed import kill_once, make_tiny, patched
-from patchwright.environment.transaction import FOLDER, SiteFiles
+from patchwright.environment.transaction import FOLDER, SiteFiles, sha256
 from projects import TinyProject, make_wheel
 from venvs import Env, make_env
 
@@ -309,6 +309,33 @@ def test_an_edit_between_a_kill_and_the_recovery_is_not_lost(
     gate.unlink()
     assert tiny.run("unapply", "--env", str(env.root)).code == 0
     assert gate.read_text() == "OPEN = 0\n"
+
+
+def test_nothing_is_written_through_a_link(tiny: TinyProject, env: Env, tmp_path: Path) -> None:
+    mine = tmp_path / "mine"
+    (env.site / "tiny").rename(mine)
+    (env.site / "tiny").symlink_to(mine)
+    ran = tiny.run("apply", "--env", str(env.root))
+    assert ran.code == 2
+    assert "is a link that leads out of the environment" in ran.err
+    assert (mine / "gate.py").read_text() == "OPEN = 0\n"
+    assert not (env.site / FOLDER).exists()
+
+
+def test_a_record_that_names_a_file_elsewhere_is_refused(
+    tiny: TinyProject, env: Env, tmp_path: Path
+) -> None:
+    mine = tmp_path / "mine"
+    mine.write_text("mine\n")
+    tiny.run("apply", "--env", str(env.root))
+    record = env.site / FOLDER / "applied.json"
+    content = json.loads(record.read_text())
+    content["files"].append([os.path.relpath(mine, env.site), None, sha256(b"mine\n")])
+    record.write_text(json.dumps(content))
+    ran = tiny.run("unapply", "--env", str(env.root))
+    assert ran.code == 2
+    assert "the path leaves the archive" in ran.err
+    assert mine.exists()
 
 
 def test_a_record_of_a_newer_tool_is_refused(tiny: TinyProject, env: Env) -> None:

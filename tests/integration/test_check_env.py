@@ -145,7 +145,13 @@ def test_prebuilt_kernels_win_only_over_patched_sources(
     wheel = make_wheel(tmp_path / "w", {"tiny_cache/k.so": b"\x7fELF"}, distribution="tiny-cache")
     env.install(str(wheel))
     assert found(tiny, env) == []
-    tiny.run("apply", "--env", str(env.root))
+    ran = tiny.run("apply", "--env", str(env.root))
+    assert ran.code == 2
+    assert "tiny-cache 1.0 is installed: its kernels would win over tiny's" in ran.err
+    for path in env.site.glob("tiny_cache*"):
+        path.rename(tmp_path / path.name)
+    assert tiny.run("apply", "--env", str(env.root)).code == 0
+    env.install(str(wheel))
     [(kind, where, what)] = found(tiny, env)
     assert (kind, where) == ("prebuilt", "tiny-cache")
     assert "would win over tiny's patched sources" in what
@@ -191,6 +197,23 @@ def test_one_file_among_hundreds(tiny: TinyProject, tmp_path: Path) -> None:
     assert [d.path for d in differences(installed)] == [b"tiny/f7/m57.py"]
 
 
+def test_a_package_without_a_list_and_a_pipe_in_a_files_place(tiny: TinyProject, env: Env) -> None:
+    (env.site / "tiny/data.txt").unlink()
+    os.mkfifo(env.site / "tiny/data.txt")
+    assert found(tiny, env) == [("file", "tiny/data.txt", "is changed (tiny)")]
+    (env.site / "tiny-1.0.dist-info/RECORD").unlink()
+    ran = tiny.run("check", "--env", str(env.root))
+    assert ran.code == 0, ran.out
+    assert "not told: tiny has no RECORD: its files cannot be compared" in ran.out
+
+
+def test_a_stale_lock_is_said(tiny: TinyProject, env: Env) -> None:
+    tiny.add_patch(2, {"csrc/k.cu": "kk\n"})
+    ran = tiny.run("check", "--env", str(env.root))
+    assert ran.code == 0, ran.out
+    assert "not told: the lock itself disagrees with the project in 1 place:" in ran.out
+
+
 def test_a_file_that_two_distributions_bring(tiny: TinyProject, env: Env, tmp_path: Path) -> None:
     """flashinfer-python and torch-c-dlpack-ext: the last one wins, and nobody is to blame."""
     wheel = make_wheel(tmp_path / "w", {"tiny/data.txt": "other\n"}, distribution="other")
@@ -210,11 +233,15 @@ def test_a_large_file_that_was_right_before_and_is_edited(
     time.sleep(0.06)
     for _ in range(2):
         assert found(tiny, env) == []
+    kinds = [h["kind"] for h in tiny.run("cache", "list", "--json").json()["holdings"]]
+    assert "checked files" in kinds
     place = env.site / "tiny/large.bin"
     status, data = place.stat(), place.read_bytes()
     place.write_bytes(b"1" + data[1:])
     os.utime(place, ns=(status.st_atime_ns, status.st_mtime_ns))
     assert found(tiny, env) == [("file", "tiny/large.bin", "is changed (tiny)")]
+    removed = tiny.run("cache", "prune", "--all", "--json").json()["removed"]
+    assert "checked files" in [each["kind"] for each in removed]
 
 
 FILES_INSTALLED: dict[str, Content] = {"tiny/__init__.py": "", "tiny/gate.py": "OPEN = 0\n"}

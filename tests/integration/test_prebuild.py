@@ -84,8 +84,7 @@ def test_a_python_patch_recompiles_nothing_and_a_source_only_what_it_touches(
         1, "flashinfer/activation.py", "from types import", "import os\nfrom types import"
     )
     assert scene.run("apply", *at).code == 0
-    assert modules(scene) == {}
-    assert modules(scene, "vllm_comm") == {"vllm_comm": ("reused", 0, 1)}
+    assert modules(scene) == {"vllm_comm": ("reused", 0, 1)}  # it was made before
     folder = scene.start()
     assert folder.parent.parent.parent.name.startswith("0.6.3+pw.")
     built = state(folder)
@@ -97,6 +96,21 @@ def test_a_python_patch_recompiles_nothing_and_a_source_only_what_it_touches(
     scene.edit(header, "#include", "// by hand\n#include")
     ran = scene.run("check", *at, "--json")
     assert {d["kind"] for d in ran.json()["differences"]} == {"file", "jit"}
+    assert modules(scene, "vllm_comm") == {"vllm_comm": ("compiled", 1, 0)}
+
+
+def test_a_source_that_does_not_compile_is_said_and_nothing_is_kept(scene: Scene) -> None:
+    at = ("--env", str(scene.env.root))
+    source = "flashinfer/data/csrc/vllm_custom_all_reduce.cu"
+    before = scene.edit(source, "#include", "#error broken by a test\n#include")
+    ran = scene.run("prebuild", *at, "vllm_comm", "--json")
+    assert ran.code == 1
+    [built] = ran.json()["modules"]
+    assert built["outcome"] == "failed"
+    assert "broken by a test" in built["why"]
+    assert "prebuild.log" in ran.err
+    assert not list(Path(built["folder"]).glob("*.so"))
+    (scene.env.site / source).write_text(before)
     assert modules(scene, "vllm_comm") == {"vllm_comm": ("compiled", 1, 0)}
 
 

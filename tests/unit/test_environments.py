@@ -35,6 +35,13 @@ def test_the_variable_wins_over_the_declaration(tmp_path: Path) -> None:
     assert interpreter(declared, {VARIABLE: str(tmp_path / "b")}) == tmp_path / "b/bin/python"
 
 
+def test_what_rebuild_made_serves_where_nothing_is_named(tmp_path: Path) -> None:
+    make(tmp_path / ".patchwright" / "env")
+    make(tmp_path / "a")
+    assert interpreter(config(tmp_path), {}) == tmp_path / ".patchwright/env/bin/python"
+    assert interpreter(config(tmp_path, interpreter="a"), {}) == tmp_path / "a/bin/python"
+
+
 def test_without_one_the_need_says_how_to_get_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,7 +11,15 @@ import pytest
 
 from patchwright.environment.closure import Closure
 from patchwright.environment.prebuild import workers
-from patchwright.environment.workspace import Hashes, Manifest, base, judge, modules, read_deps
+from patchwright.environment.workspace import (
+    Hashes,
+    Manifest,
+    base,
+    judge,
+    made_before,
+    modules,
+    read_deps,
+)
 
 
 def deps_log(outputs: dict[str, list[str]]) -> bytes:
@@ -91,10 +99,14 @@ def test_a_manifest_goes_by_content(module: Path, tmp_path: Path) -> None:
     hashes, source = Hashes(), tmp_path / "site/flashinfer/a.cu"
     own = {name: hashes.of(str(module / name)) for name in ("build.ninja", "a.o", "m.so")}
     results = {name: own[name] for name in ("a.o", "m.so")}
-    Manifest(own["build.ninja"], {str(source): hashes.of(str(source))}, results).write(module)
+    Manifest(
+        "a.py::gen_m", own["build.ninja"], {str(source): hashes.of(str(source))}, results
+    ).write(module)
     text = source.read_text()
     put(source, text)  # installed again: other times, the same content
     assert verdict(module) == ("fresh", "")
+    assert made_before(tmp_path, "0.6.3+pw.1a2b3c4d") == {"a.py::gen_m"}
+    assert made_before(tmp_path, "0.6.4") == set()
     put(source, "patched")
     assert verdict(module) == ("stale", f"compiled from another {source}")
     put(source, text)

@@ -25,9 +25,20 @@ DAY = 86400.0  # seconds
 _STORE = "objects.git"
 _PRUNED = ".objects.git.pruned"
 _APPLIED = "applied.sqlite"
-_OTHERS = ("pristine", "archives", "git", _APPLIED, "slots", "objects", "startup", "tmp")
+_OTHERS = (
+    "pristine",
+    "archives",
+    "git",
+    _APPLIED,
+    "slots",
+    "objects",
+    "startup",
+    "installed",
+    "tmp",
+)
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _MIRROR = re.compile(r"[0-9a-f]{32}\.git")
+_NOTES = re.compile(r"[0-9a-f]{40}\.json")
 _PRISTINE = re.compile(r"[0-9a-f]{40}\.(json|lock)")
 _OBJECT = re.compile(r"([0-9a-f]{64})(\.lock)?")
 # What git leaves when it is killed while it writes (index-pack, fetch).
@@ -95,6 +106,7 @@ def holdings(cache: Path) -> list[Holding]:
         ("work-tree slots", "slots", lambda p: len(_slots(p))),
         ("compiled objects", "objects", lambda p: len(list(_objects(p)))),
         ("startup workspaces", "startup", lambda p: len(_workspaces(p))),
+        ("checked files", "installed", lambda p: len(list(p.glob("*.json")))),
         ("temporary files", "tmp", lambda p: len(list(p.iterdir()))),
     ]
     found = []
@@ -251,6 +263,9 @@ class _Pruner:
         pristine, archives = self.cache / "pristine", self.cache / "archives"
         records = [p for p in sorted(pristine.glob("*")) if _PRISTINE.fullmatch(p.name)]
         self._remove("pristine records", pristine, records)
+        checked = self.cache / "installed"
+        notes = [p for p in sorted(checked.glob("*.json")) if _NOTES.fullmatch(p.name)]
+        self._remove("checked files", checked, notes)
         kept = [p for p in sorted(archives.glob("*")) if _SHA256.fullmatch(p.name)]
         self._remove("archives", archives, kept)
         store = self.cache / _STORE

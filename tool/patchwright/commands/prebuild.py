@@ -20,6 +20,7 @@ from patchwright.commands import (
 from patchwright.errors import AnswerNo, InputError, PatchwrightError
 
 if TYPE_CHECKING:
+    from patchwright.environment.installed import Site
     from patchwright.environment.prebuild import Built
     from patchwright.project import Project
     from patchwright.series import Selection
@@ -44,9 +45,12 @@ def command(
 ) -> int:  # fmt: skip
     """Compile the JIT modules that the series touches, or MODULEs, where a start finds them.
 
+    Without a MODULE, also those that were compiled so before, for another selection.
+
     A MODULE is a module's name, its generator's, or a source file's. Needs a CUDA compiler
     and no device. Objects are reused by the content of all that they are compiled from.
     """
+    from patchwright.environment import workspace
     from patchwright.environment.inplace import finish
     from patchwright.environment.installed import find_site
     from patchwright.environment.named import named_environment, start_variables
@@ -65,10 +69,12 @@ def command(
     with progress("looking for the modules") as say:
         project.progress = say
         finish(site)
-        wanted, by_name = (
-            named(project, selection, modules) if modules else (touched(project, selection), False)
-        )
         outer = start_variables(project, site.root)
+        if modules:
+            wanted, by_name = named(project, selection, modules)
+        else:
+            before = workspace.made_before(workspace.base(outer), _version(project, site))
+            wanted, by_name = touched(project, selection, before), False
         try:
             kit = toolkit(project.cache_dir, outer.get("CUDA_HOME", ""))
         except Blocked as blocked:
@@ -99,6 +105,17 @@ def command(
             where=first.name or first.entry, next_step="correct the patch, or name other modules",
         )  # fmt: skip
     return 0
+
+
+def _version(project: Project, site: Site) -> str:
+    """Return the version of what has the JIT modules; empty where it is not installed."""
+    from patchwright.environment.workspace import PACKAGE
+
+    for config in project.config.upstreams.values():
+        there = site.distributions.get(config.distribution or config.name)
+        if PACKAGE in config.packages and there is not None:
+            return there.version
+    return ""
 
 
 def _arches(project: Project, given: tuple[str, ...]) -> list[str]:

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import base64
 import csv
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from patchwright.environment.hashes import KnownHashes
 from patchwright.environment.metadata import (
     read_record,
     recorded_hash,
     refreshed_record,
 )
 from patchwright.environment.patched import Changes, PatchedDistribution
-from patchwright.errors import PatchwrightError
+from patchwright.errors import InputError, PatchwrightError
 from patchwright.quoting import display
 
 # What installers write for themselves: it differs from one installation to the next.
@@ -26,7 +25,6 @@ _BOOKKEEPING = ("RECORD", "INSTALLER", "REQUESTED", "direct_url.json", "uv_cache
                 "uv_build.json")  # fmt: skip
 _MACHINE_ONLY = ("direct_url.json", "uv_cache.json", "uv_build.json")
 _EPOCH, _SPAN = 1_000_000_000, 100_000_000  # seconds since 1970: September 2001; three years
-_AT_ONCE = 64  # files in one task: a thread for each costs more than reading it
 
 
 @dataclass(frozen=True)
@@ -141,7 +139,7 @@ def claims(site: Path) -> dict[bytes, list[Claim]]:
     return found
 
 
-def losers(site: Path) -> list[str]:
+def losers(site: Path, hashes: KnownHashes) -> list[str]:
     """Return the distributions to install again so that every file is of who should have it.
 
     An installer that works in parallel lets chance decide which of two distributions has
@@ -151,12 +149,25 @@ def losers(site: Path) -> list[str]:
     for path, claimed in claims(site).items():
         if len({claim.digest for claim in claimed}) > 1:
             last = max(claimed)
-            if _hash(_place(site, path)) != last.digest:
+            if next(hashes.of([_place(site, path)])) != last.digest:
                 found.add(last.distribution)
     return sorted(found)
 
 
-def digest_of(site: Path) -> tuple[str, dict[str, str]]:
+def refuse_disputed(site: Path, upstreams: Iterable[str]) -> None:
+    """Raise InputError where two of these distributions bring one file with other content."""
+    own = set(upstreams)
+    for path, claimed in claims(site).items():
+        theirs = [claim for claim in claimed if claim.distribution in own]
+        if len({claim.digest for claim in theirs}) > 1:
+            names = " and ".join(sorted(claim.distribution for claim in theirs))
+            raise InputError(
+                f"{names} both bring this file, with other content", where=display(path),
+                next_step="leave one of the two upstreams out, or ask them to rename it",
+            )  # fmt: skip
+
+
+def digest_of(site: Path, hashes: KnownHashes) -> tuple[str, dict[str, str]]:
     """Check every file against RECORD and return the digest of it all, and each version.
 
     The digest covers the path and sha256 of every installed file but bytecode and what
@@ -166,7 +177,7 @@ def digest_of(site: Path) -> tuple[str, dict[str, str]]:
     total = hashlib.sha256()
     claimed = claims(site)
     paths = sorted(claimed)
-    for path, actual in zip(paths, _hashes([_place(site, p) for p in paths]), strict=True):
+    for path, actual in zip(paths, hashes.of([_place(site, p) for p in paths]), strict=True):
         recorded = {claim.digest for claim in claimed[path] if claim.digest}
         if not actual or (recorded and actual not in recorded):
             name = claimed[path][0].distribution
@@ -177,10 +188,8 @@ def digest_of(site: Path) -> tuple[str, dict[str, str]]:
                 "rebuild again",
             )  # fmt: skip
         total.update(b"%d %s %s\n" % (len(path), path, actual.encode()))
-    versions = {
-        distribution.name: distribution.version for distribution in installed(site).values()
-    }
-    return total.hexdigest(), versions
+    hashes.save()
+    return total.hexdigest(), {d.name: d.version for d in installed(site).values()}
 
 
 def _rows(distribution: Installed) -> list[tuple[bytes, str, str]]:
@@ -195,22 +204,6 @@ def _rows(distribution: Installed) -> list[tuple[bytes, str, str]]:
 
 def _place(site: Path, path: bytes) -> bytes:
     return os.path.join(os.fsencode(site), path)  # noqa: PTH118 (bytes)
-
-
-def _hashes(paths: list[bytes]) -> Iterator[str]:
-    tasks = [paths[at : at + _AT_ONCE] for at in range(0, len(paths), _AT_ONCE)]
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for found in pool.map(lambda task: [_hash(path) for path in task], tasks):
-            yield from found
-
-
-def _hash(path: bytes) -> str:
-    try:
-        with open(path, "rb") as stream:  # noqa: PTH123 (bytes, and many of them)
-            digest = hashlib.file_digest(stream, "sha256").digest()
-    except OSError:
-        return ""
-    return "sha256=" + base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
 
 
 def compiled_from(site: Path, names: Iterable[str], prefixes: Iterable[str]) -> str:

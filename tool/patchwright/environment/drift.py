@@ -85,6 +85,10 @@ class _Check:
 
     def run(self, say: Say) -> Drift:
         drift, site = self.drift, self.site
+        if stale := len(self.project.stale()):
+            places = f"{stale} place{'s' * (stale != 1)}"
+            drift.unknown.append(f"the lock itself disagrees with the project in {places}: see "
+                                 "`patchwright lock --check`")  # fmt: skip
         versions = self._patches()
         compared = self._packages(versions)
         say(f"comparing the files of {len(compared)} packages")
@@ -208,10 +212,14 @@ class _Check:
     def _files(self, compared: Sequence[Distribution]) -> None:
         drift = self.drift
         drift.packages = len(compared)
-        readable = [d for d in compared if not d.is_editable]
+        readable = []
         for each in compared:
             if each.is_editable:
                 drift.add("package", each.name, "is an editable install: its files lie elsewhere")
+            elif not each.has_record:
+                drift.unknown.append(f"{each.name} has no RECORD: its files cannot be compared")
+            else:
+                readable.append(each)
         drift.files = sum(len(d.rows) for d in readable)
         name = hashlib.sha256(os.fsencode(self.site.packages)).hexdigest()[:40]
         known = Known(self.project.cache_dir / "installed" / f"{name}.json")

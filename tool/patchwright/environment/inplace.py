@@ -57,6 +57,7 @@ def apply(
                 next_step=f"take them off with `patchwright unapply --env {site.root}`",
             )
         site = replace(site)  # what is installed may have just changed
+        _refuse_prebuilt(project, site, wanted)
         present, left_out = _present(project, site, wanted, now)
         say("checking that the files are as they were installed")
         _check_untouched(site, present, files, now)
@@ -136,6 +137,19 @@ def _versions(carried: Carried | None) -> dict[str, str]:
     return {n: d["new_version"] for n, d in carried.distributions.items()} if carried else {}
 
 
+def _refuse_prebuilt(project: Project, site: Site, wanted: Sequence[PatchedDistribution]) -> None:
+    for name in {each.upstream for each in wanted}:
+        for prebuilt in project.upstream(name).prebuilt:
+            there = site.distributions.get(prebuilt)
+            if there is not None:
+                raise InputError(
+                    f"{prebuilt} {there.version} is installed: its kernels would win over {name}'s "
+                    "patched sources, or keep it from starting",
+                    where=str(site.root),
+                    next_step=f"remove it (uv pip uninstall {prebuilt}) and apply again",
+                )
+
+
 def _present(
     project: Project, site: Site, wanted: Sequence[PatchedDistribution], now: Carried | None
 ) -> tuple[dict[str, Distribution], tuple[str, ...]]:
@@ -208,8 +222,8 @@ def _check_untouched(
         raise AnswerNo(
             f"the file is {first.what}: {first.distribution} is not as it was installed{others}",
             where=str(site.packages / os.fsdecode(first.path)),
-            next_step=f"install {first.distribution} again (uv pip install --reinstall), "
-            "and make the change a patch",
+            next_step=f"keep an edit with `patchwright capture --env {site.root}`, then install "
+            f"{first.distribution} again (uv pip install --reinstall)",
         )  # fmt: skip
 
 
@@ -225,8 +239,8 @@ def _check_as_applied(files: SiteFiles, now: Carried) -> None:
                 f"the file {'was edited' if data is not None else 'is gone'} since patches were "
                 "applied here",
                 where=str(files.packages / os.fsdecode(path)),
-                next_step="put it back as it was, or install what it belongs to again; make the "
-                "change a patch",
+                next_step="keep an edit with `patchwright capture`; put the file back as it was, "
+                "or install what it belongs to again",
             )  # fmt: skip
 
 

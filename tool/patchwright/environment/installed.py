@@ -80,6 +80,11 @@ class Distribution:
                 next_step=f"install {self.name} {self.version} again",
             ) from error  # fmt: skip
 
+    @property
+    def has_record(self) -> bool:
+        """Whether its installer left a list of its files; a system's own package has none."""
+        return (self.folder / os.fsdecode(self.info) / "RECORD").is_file()
+
     @cached_property
     def is_editable(self) -> bool:
         """Whether it only points to a source folder elsewhere."""
@@ -241,12 +246,13 @@ def _compare(
     """Compare one file with its row in RECORD; None where they agree."""
     algorithm, _, value = recorded.partition("=")
     try:
-        with open(place, "rb", buffering=0) as stream:  # noqa: PTH123 - thousands of them
-            status = os.fstat(stream.fileno())
-            if not stat.S_ISREG(status.st_mode) or (size and status.st_size != int(size)):
-                return "changed"
-            if known.has(place, status, recorded):
-                return None
+        # Asked before it is opened: a pipe would be waited for.
+        status = os.stat(place)  # noqa: PTH116 - thousands of them
+        if not stat.S_ISREG(status.st_mode) or (size and status.st_size != int(size)):
+            return "changed"
+        if known.has(place, status, recorded):
+            return None
+        with open(place, "rb", buffering=0) as stream:  # noqa: PTH123
             data = stream.read()
     except FileNotFoundError:
         return "missing"

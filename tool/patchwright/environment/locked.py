@@ -19,7 +19,8 @@ from typing import NamedTuple, NoReturn
 from patchwright.errors import InputError
 
 SDIST = "sdist"
-_REWRITE = "restore it (git checkout -- upstream.lock), or run `patchwright lock --upgrade`"
+MACHINES = ("x86_64", "aarch64")
+_REWRITE = "restore it (git checkout -- upstream.lock), or remove it and run `patchwright lock`"
 _KEYS = (
     "python", "cuda", "platforms", "requirements", "upstreams", "settings", "unresolved",
     "wheels", "packages", "build",
@@ -171,12 +172,24 @@ class _Reader:
             files = _files(words[:-1], machines)
             if not _NAME.fullmatch(name) or not _VERSION.fullmatch(version) or files is None:
                 self.refuse(key, f"line {number} cannot be read: {line!r}")
-            for machine in files:
+            for machine, file in files.items():
+                other = _other_machine(file.tag, machine)
+                if other:
+                    self.refuse(key, f"line {number}: {name} is locked for {machine} with a "
+                                f"wheel for {other}")  # fmt: skip
                 if (name, machine) in seen:
                     self.refuse(key, f"line {number}: {name} stands here twice for {machine}")
                 seen.add((name, machine))
             found.append(LockedPackage(name, version, files))
         return tuple(found)
+
+
+def _other_machine(tag: str, machine: str) -> str:
+    """Return the machine that a wheel is for, empty where it is right."""
+    platform = tag.rpartition("-")[2]
+    if tag == SDIST or platform == "any" or platform.endswith(f"_{machine}"):
+        return ""
+    return next((m for m in MACHINES if platform.endswith(f"_{m}")), platform)
 
 
 def _files(words: list[str], machines: list[str]) -> dict[str, LockedFile] | None:

@@ -189,7 +189,7 @@ class Prebuilder:
         results = [*(Path(p.output).name for p in parts), f"{spec['name']}.so"]
         fresh = Hashes()
         digests = {name: fresh.of(str(folder / name)) for name in results}
-        Manifest(ninja_digest, everything, digests).write(folder)
+        Manifest(spec["entry"], ninja_digest, everything, digests).write(folder)
         built.reused, built.compiled = len(hits), len(parts) - len(hits)
         built.outcome = "compiled" if built.compiled else "reused"
 

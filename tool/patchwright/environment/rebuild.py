@@ -14,9 +14,11 @@ from patchwright.environment.content import (
     finish,
     installed,
     losers,
+    refuse_disputed,
     site_packages,
 )
 from patchwright.environment.fetching import fetch_packages
+from patchwright.environment.hashes import KnownHashes
 from patchwright.environment.locked import SDIST, LockedPackage
 from patchwright.environment.locking import required_environment
 from patchwright.environment.machine import checked_machine
@@ -59,6 +61,8 @@ class Rebuild:
         self.finds = tuple(finds)
         self.environment = required_environment(project)
         self.machine = checked_machine(self.environment)
+        self.own = {distribution_name(u) for u in project.config.upstreams.values()}
+        self.hashes = KnownHashes(project.cache_dir / "hashes")
         check_ownership(folder, project)
 
     def run(self, patches: Sequence[Patch], state: State) -> Rebuilt:
@@ -75,10 +79,11 @@ class Rebuild:
             self._install_packages(new, lock)
             self._install_upstreams(new, lock, wheels)
             site = site_packages(new)
+            refuse_disputed(site, self.own)
             self._change_companions(site, patched)
-            finish(site, {distribution_name(u) for u in self.project.config.upstreams.values()})
+            finish(site, self.own)
             self.project.progress("checking every file")
-            digest, versions = digest_of(site)
+            digest, versions = digest_of(site, self.hashes)
             record = EnvironmentRecord(
                 project=str(self.project.root), python=self.environment.python,
                 machine=self.machine, digest=digest, trees=dict(state.trees),
@@ -150,7 +155,7 @@ class Rebuild:
             )
         folders = [path.parent for path in made]
         self._sync(new, lock, lines, ["sync", "--allow-empty-requirements"], folders)
-        for name in losers(site_packages(new)):
+        for name in losers(site_packages(new), self.hashes):
             again = [line for line in lines if line.startswith(f"{name}==")]
             self._sync(new, lock, again, ["install", "--no-deps", "--reinstall"], folders)
 
@@ -203,9 +208,8 @@ class Rebuild:
 
     def _change_companions(self, site: Path, patched: Sequence[PatchedDistribution]) -> None:
         there = installed(site)
-        own = {distribution_name(u) for u in self.project.config.upstreams.values()}
         for distribution in patched:
-            if distribution.distribution not in own and distribution.distribution in there:
+            if distribution.distribution not in self.own and distribution.distribution in there:
                 change(site, there[distribution.distribution], distribution)
 
     # Packages without a wheel

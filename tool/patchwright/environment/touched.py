@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from patchwright.environment.prebuild import Job
@@ -15,10 +15,11 @@ if TYPE_CHECKING:
     from patchwright.series import Selection
 
 
-def touched(project: Project, selection: Selection) -> list[Job]:
-    """Return the generators whose code, sources or headers the patches change.
+def touched(project: Project, selection: Selection, also: Collection[str] = ()) -> list[Job]:
+    """Return the generators whose code, sources or headers the patches change, and ``also``.
 
-    Raises InputError where no upstream has JIT modules.
+    ``also`` are entries (``path::name``); those that are no more are left out. Raises
+    InputError where no upstream has JIT modules.
     """
     from patchwright.applying.chain import Chain
     from patchwright.audit.behind import modules_of
@@ -40,6 +41,9 @@ def touched(project: Project, selection: Selection) -> list[Job]:
         sources = Sources(found.stored, found.upstream)
         wanted = []
         for generator in found.all:
+            if generator.entry in also:
+                wanted.append(generator)
+                continue
             if generator.path in changed and _differs(found, before, generator):
                 wanted.append(generator)
                 continue

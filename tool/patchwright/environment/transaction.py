@@ -32,6 +32,7 @@ from patchwright.environment.metadata import recorded_hash
 from patchwright.errors import AnswerNo, InputError, PatchwrightError
 from patchwright.files import lock_folder, sweep, sync_folder, write_atomically
 from patchwright.quoting import display
+from patchwright.upstreams.archive import path_fault
 
 FOLDER = ".patchwright"
 _FORMAT = 1
@@ -101,10 +102,8 @@ class SiteFiles:
 
     def content(self, path: bytes) -> bytes | None:
         """Return the bytes of an installed file, None where there is none."""
-        try:
-            return self._place(path).read_bytes()
-        except (FileNotFoundError, NotADirectoryError):
-            return None
+        place = self._place(path)
+        return place.read_bytes() if place.is_file() else None
 
     def pristine(self, path: bytes, carried: Carried | None) -> bytes | None:
         """Return the bytes that the installer wrote; PatchwrightError where they are lost."""
@@ -149,6 +148,8 @@ class SiteFiles:
             journal = json.loads(self._journal.read_bytes())
             after = journal["carried"]
             moves = [Move(p.encode("latin-1"), *rest) for p, *rest in journal["moves"]]
+            if any(path_fault(m.path) or m.source not in ("", "kept", "staged") for m in moves):
+                raise ValueError("it names a file outside")
         except FileNotFoundError:
             return False
         except (ValueError, KeyError, TypeError) as error:
@@ -172,7 +173,14 @@ class SiteFiles:
         shutil.rmtree(self.staged, ignore_errors=True)
         self.kept.mkdir(exist_ok=True)
         self.staged.mkdir()
+        inside = self.packages.resolve()
         for path in sorted(before.keys() | then.keys()):
+            if not self._place(path).parent.resolve().is_relative_to(inside):
+                raise InputError(
+                    "the folder is a link that leads out of the environment",
+                    where=str(self._place(path).parent),
+                    next_step="install the package itself in its place",
+                )  # fmt: skip
             pristine, new = then.get(path, (None, None))
             if path in before:
                 pristine, old = before[path][0], self._digest(path)
@@ -345,6 +353,9 @@ def _read(path: Path) -> Carried | None:
                 next_step=f"update patchwright (this one reads format {_FORMAT})",
             )  # fmt: skip
         files = {p.encode("latin-1"): (was, now) for p, was, now in content.pop("files")}
+        for name in files:
+            if fault := path_fault(name):
+                raise ValueError(f"{display(name)}: {fault}")
         return Carried(**content, files=files)
     except (FileNotFoundError, NotADirectoryError):
         return None

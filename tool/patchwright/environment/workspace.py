@@ -14,7 +14,7 @@ import json
 import os
 import struct
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -27,9 +27,10 @@ _DEPS = b"# ninjadeps\n"
 @dataclass(frozen=True)
 class Manifest:
     """What a module was made from: sha256 of each file by path, of build.ninja, and of the
-    results by name.
+    results by name. ``entry`` is its generator, ``path::name``.
     """
 
+    entry: str
     ninja: str
     inputs: Mapping[str, str]
     results: Mapping[str, str]
@@ -39,17 +40,15 @@ class Manifest:
         from patchwright.files import sweep, write_atomically
 
         sweep(folder, MANIFEST)
-        text = json.dumps(
-            {"ninja": self.ninja, "inputs": dict(self.inputs), "results": dict(self.results)}
-        )
-        write_atomically(folder / MANIFEST, text.encode())
+        write_atomically(folder / MANIFEST, json.dumps(asdict(self)).encode())
 
     @classmethod
     def read(cls, folder: Path) -> Manifest | None:
         """Return a module's manifest, None where there is none that can be read."""
         try:
             content = json.loads((folder / MANIFEST).read_bytes())
-            return cls(content["ninja"], dict(content["inputs"]), dict(content["results"]))
+            entry, ninja = str(content["entry"]), str(content["ninja"])
+            return cls(entry, ninja, dict(content["inputs"]), dict(content["results"]))
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
@@ -97,6 +96,13 @@ def modules(folder: Path) -> Iterator[Path]:
     for place in sorted(folder.glob("*/cached_ops/*")):
         if (place / f"{place.name}.so").is_file():
             yield place
+
+
+def made_before(folder: Path, version: str) -> set[str]:
+    """Return the generators of what `prebuild` made for any patched state of a version."""
+    places = [p for p in folder.glob("*") if p.name.partition("+")[0] == version.partition("+")[0]]
+    manifests = [Manifest.read(module) for place in places for module in modules(place)]
+    return {m.entry for m in manifests if m is not None}
 
 
 def judge(module: Path, packages: Path, hashes: Hashes) -> Verdict:

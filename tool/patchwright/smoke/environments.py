@@ -66,11 +66,14 @@ def interpreter(config: Config, outer: Mapping[str, str]) -> Path:
     """Return the interpreter that runs code with upstream's packages.
 
     The variable wins over the project's declaration; either names an environment's
-    folder or the interpreter itself, relative to the project's root. With neither, the
-    running interpreter serves where torch is installed beside it. Raises Blocked where
-    there is none.
+    folder or the interpreter itself, relative to the project's root. With neither, what
+    ``rebuild`` made serves, or the running interpreter where torch is installed beside
+    it. Raises Blocked where there is none.
     """
     named = outer.get(VARIABLE) or config.environment.get(KEY)
+    rebuilt = config.root / ".patchwright" / "env"
+    if named is None and rebuilt.is_dir():
+        named = rebuilt
     if named is None:
         if importlib.util.find_spec("torch") is not None:
             return Path(sys.executable)
