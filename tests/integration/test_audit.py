@@ -175,3 +175,28 @@ def test_verify_shows_what_the_audit_found(project: TinyProject) -> None:
     after = project.run("verify", "--only", "2", "--tier", "static")
     assert "audit" in after.out
     assert "missing" in after.out
+
+
+BARE = "RuntimeError: No supported CUDA architectures found for major versions [9, 10].\n"
+
+
+def test_the_error_line_alone_leads_to_the_gate_and_the_patch(project: TinyProject) -> None:
+    log = project.root / "server.log"
+    log.write_text(BARE)
+    ran = project.run("explain", str(log), "--without", "1")
+    assert ran.code == 0, ran.err
+    assert "module: flashinfer/jit/made.py::gen_made_module" in ran.out
+    assert "flashinfer/ops.py" in ran.out  # the way from the gate
+    assert "opened by: 0002, serve/gate.py:" in ran.out
+    assert "needs: 0002 declares a need of 0001: the module" in ran.out
+    assert "not this series" not in ran.out
+
+
+def test_a_log_that_the_selected_series_cannot_write_is_said_so(project: TinyProject) -> None:
+    log = project.root / "server.log"
+    log.write_text(BARE)
+    ran = project.run("explain", str(log))
+    assert ran.code == 0, ran.err
+    assert "opened by: 0002, serve/gate.py:" in ran.out
+    assert "not this series: in the series as selected gen_made_module lists [9, 10, 12]" in ran.out
+    assert "something older ran" in ran.out

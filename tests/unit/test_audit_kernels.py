@@ -56,11 +56,12 @@ def test_instructions_of_inline_assembly_count() -> None:
     ptx = """
     { // begin inline asm
     @elect tcgen05.mma.cta_group::1.kind::f16 [%r1], %rd2;
+    tcgen05.st.sync.aligned.32x32b.x32.b32[%r36],{%r2302};
     tcgen05.wait::ld.sync.aligned; tcgen05.fence::after_thread_sync;
     } // tcgen05.alloc is only named here
     """
     counts = instruction_counts(ptx)
-    assert sum(n for name, n in counts.items() if name.startswith("tcgen05.")) == 3
+    assert sum(n for name, n in counts.items() if name.startswith("tcgen05.")) == 4
 
 
 CU = """\

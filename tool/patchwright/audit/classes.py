@@ -22,6 +22,10 @@ from patchwright.smoke.bindings import Module
 SELF = "self."
 DEPTH = 8
 _ENUMS = {"Enum", "IntEnum", "StrEnum"}
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_Members = tuple[
+    dict[str, ast.FunctionDef | ast.AsyncFunctionDef], dict[str, ast.Assign | ast.AnnAssign]
+]
 
 
 class Classes(Evaluator):
@@ -29,26 +33,25 @@ class Classes(Evaluator):
 
     _depth: int
     _attributes: dict[int, dict[str, V]]
+    _classes: dict[int, _Members]
 
-    def member(self, of: ClassOf, name: str, owner: V | None) -> V:  # noqa: PLR0911
+    def member(self, of: ClassOf, name: str, owner: V | None) -> V:
         """Return an attribute of a class (``owner`` None) or of one of its objects."""
         self.touch(of.module)
         if owner is None and self._is_enum(of):
             values = self._enum_values(of)
             if name in values:
                 return V(EnumMember(of, name, values[name]))
-        for node in of.node.body:
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == name:
-                return self._as_method(of, node, owner)
+        methods, assigned = self._members(of)
+        if name in methods:
+            return self._as_method(of, methods[name], owner)
         if owner is not None and isinstance(owner.known, Instance):
             attributes = self.attributes(of)
             if name in attributes:
                 return attributes[name]
-        for node in of.node.body:
-            if isinstance(node, ast.Assign | ast.AnnAssign) and name in self.names.of(node):
-                if node.value is None:
-                    return NOTHING_KNOWN
-                return self.evaluate(node.value, Frame(of.module))
+        if name in assigned:
+            given = assigned[name].value
+            return NOTHING_KNOWN if given is None else self.evaluate(given, Frame(of.module))
         for base in of.node.bases:
             found = self.evaluate(base, Frame(of.module)).known
             if isinstance(found, ClassOf) and found != of:
@@ -56,6 +59,19 @@ class Classes(Evaluator):
                 if value.is_known or value.arch:
                     return value
         return NOTHING_KNOWN
+
+    def _members(self, of: ClassOf) -> _Members:
+        """Return a class's own methods and assignments by name, the first of each."""
+        known = self._classes.get(id(of.node))
+        if known is None:
+            known = self._classes[id(of.node)] = ({}, {})
+            for node in of.node.body:
+                if isinstance(node, _FUNCTIONS):
+                    known[0].setdefault(node.name, node)
+                elif isinstance(node, ast.Assign | ast.AnnAssign):
+                    for name in self.names.of(node):
+                        known[1].setdefault(name, node)
+        return known
 
     def _as_method(
         self, of: ClassOf, node: ast.FunctionDef | ast.AsyncFunctionDef, owner: V | None

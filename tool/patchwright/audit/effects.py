@@ -20,6 +20,14 @@ def of_branches(body: Sequence[ast.stmt], orelse: Sequence[ast.stmt]) -> str:
     return "; ".join(part for part in parts if part)
 
 
+def of_test(statement: ast.If | ast.While | ast.Assert) -> str:
+    """Return what follows from a statement's condition."""
+    if isinstance(statement, ast.Assert):
+        message = f": {text(statement.msg)}" if statement.msg is not None else ""
+        return f"else raises AssertionError{message}"
+    return of_branches(statement.body, statement.orelse)
+
+
 def of_body(body: Sequence[ast.stmt]) -> str:
     """Return what statements do that a reader of a gate wants to know."""
     found: list[str] = []
@@ -80,6 +88,27 @@ def text(node: ast.expr) -> str:
         found = ast.unparse(node)
     found = " ".join(found.split())
     return found if len(found) <= _LONG else found[: _LONG - 3] + "..."
+
+
+def use(node: ast.expr, statement: ast.stmt) -> str:
+    """Return what becomes of a value: what it is assigned to, returned or handed to."""
+    match statement:
+        case ast.Return():
+            return "the answer" if statement.value is node else f"in {short(statement)}"
+        case ast.Assign(targets=targets):
+            return f"sets {', '.join(ast.unparse(part) for part in targets)}"
+        case ast.AnnAssign(target=target):
+            return f"sets {ast.unparse(target)}"
+        case ast.FunctionDef() | ast.ClassDef() | ast.AsyncFunctionDef():
+            return f"decorates {statement.name}"
+    return f"in {short(statement)}" if isinstance(statement, ast.Expr) else ""
+
+
+def may_answer(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Return whether a function returns anything."""
+    return any(
+        isinstance(part, ast.Return) and part.value is not None for part in in_scope(node.body)
+    )
 
 
 def lost_flags(node: ast.IfExp) -> tuple[str, ...]:

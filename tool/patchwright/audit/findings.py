@@ -19,6 +19,7 @@ from patchwright.audit.values import (
     Properties,
     V,
     both,
+    is_pair,
     negated,
 )
 
@@ -116,7 +117,10 @@ class GateScanner(Scanner):
         if isinstance(node, ast.ClassDef):
             return
         name = ".".join(filter(None, (self._function, node.name)))
-        if self._only is not None and name not in self._only:
+        if self._first is not None:
+            if not self._first.functions.get(name):
+                return
+        elif not effects.may_answer(node):
             return
         made = Function(frame.module, node, frame if frame.is_function else None, frame.owner)
         own = frame.owner if not is_static(node) else None
@@ -139,7 +143,7 @@ class GateScanner(Scanner):
             if value.arch:
                 self.record(
                     self.kind(node, statement, frame), node, value,
-                    effect=_effect_of_test(statement),
+                    effect=effects.of_test(statement),
                 )  # fmt: skip
             # What another platform decides alone is that platform's, with all that is in it.
             if value.arch or not (isinstance(node, ast.BoolOp) and value.is_known):
@@ -180,7 +184,7 @@ class GateScanner(Scanner):
                     value = self.evaluate(node, frame)
                     if value.arch:
                         kind = self.kind(node, statement, frame)
-                        self.record(kind, node, value, effect=_use(node, statement))
+                        self.record(kind, node, value, effect=effects.use(node, statement))
                         inside = True
                     elif isinstance(node, ast.BoolOp) and value.is_known:
                         return
@@ -198,7 +202,7 @@ class GateScanner(Scanner):
                 elif not inside and isinstance(node, ast.Name) and _bare(node, statement):
                     value = self.evaluate(node, frame)
                     if value.arch and isinstance(value.known, bool):
-                        self.record("alias", node, value, effect=_use(node, statement))
+                        self.record("alias", node, value, effect=effects.use(node, statement))
             case ast.List(elts=elts) | ast.Tuple(elts=elts) | ast.Set(elts=elts):
                 self._names_of_archs(node, elts)
             case ast.Constant(value=str(text)):
@@ -242,7 +246,7 @@ class GateScanner(Scanner):
             self.record("read", node, V(UNKNOWN, arch=True))
         elif value.arch and (isinstance(value.known, bool) or PREDICATE_NAME.search(name)):
             if not inside:
-                self.record("predicate", node, value, effect=_use(node, statement))
+                self.record("predicate", node, value, effect=effects.use(node, statement))
         elif name not in _FORMS and name not in READS and not name.startswith("get_device_"):
             self._dispatch(node, statement, frame)
         if isinstance(node.func, ast.Attribute) and node.func.attr == "get" and node.args:
@@ -256,7 +260,9 @@ class GateScanner(Scanner):
                 continue
             given = self.evaluate(part, frame)
             if given.arch and type(given.known) in (str, int, tuple):
-                self.record("dispatch", node, V(UNKNOWN, arch=True), effect=_use(node, statement))
+                self.record(
+                    "dispatch", node, V(UNKNOWN, arch=True), effect=effects.use(node, statement)
+                )
                 return
 
     def _table(
@@ -268,8 +274,11 @@ class GateScanner(Scanner):
         table = self.evaluate(owner, frame)
         if not key.arch or table.arch or isinstance(table.known, tuple | list | str):
             return
+        plain = isinstance(key.known, int | str) or is_pair(key.known)
+        if not isinstance(table.known, dict) and not plain:
+            return  # A cache, or the grid of a kernel's launch.
         if not isinstance(table.known, dict):
-            self.record("table", node, V(UNKNOWN, arch=True), effect=_use(node, statement))
+            self.record("table", node, V(UNKNOWN, arch=True), effect=effects.use(node, statement))
             return
         if not table.known:
             return  # Filled later: what it holds is not known.
@@ -376,27 +385,6 @@ class GateScanner(Scanner):
 
 def _called_name(node: ast.Call) -> str:
     return str(getattr(node.func, "attr", getattr(node.func, "id", "")))
-
-
-def _effect_of_test(statement: ast.If | ast.While | ast.Assert) -> str:
-    if isinstance(statement, ast.Assert):
-        message = f": {effects.text(statement.msg)}" if statement.msg is not None else ""
-        return f"else raises AssertionError{message}"
-    return effects.of_branches(statement.body, statement.orelse)
-
-
-def _use(node: ast.expr, statement: ast.stmt) -> str:
-    """Return what becomes of a value: what it is assigned to, returned or handed to."""
-    match statement:
-        case ast.Return():
-            return "the answer" if statement.value is node else f"in {effects.short(statement)}"
-        case ast.Assign(targets=targets):
-            return f"sets {', '.join(ast.unparse(part) for part in targets)}"
-        case ast.AnnAssign(target=target):
-            return f"sets {ast.unparse(target)}"
-        case ast.FunctionDef() | ast.ClassDef() | ast.AsyncFunctionDef():
-            return f"decorates {statement.name}"
-    return f"in {effects.short(statement)}" if isinstance(statement, ast.Expr) else ""
 
 
 def _bare(node: ast.Name, statement: ast.stmt) -> bool:

@@ -31,7 +31,7 @@ from patchwright.audit.values import (
 from patchwright.smoke.bindings import Module, in_scope
 
 # Longer functions are interpreted only where they mention an architecture.
-_SHORT = 12
+SHORT = 12
 _STEPS = 1_500
 _TRANSPARENT = ("functools.lru_cache", "functools.cache", "functools.wraps", "torch.compile",
                 "builtins.staticmethod", "torch.no_grad", "builtins.property")  # fmt: skip
@@ -54,6 +54,7 @@ class Interpreter(Classes):
         self._steps = 0
         self._results: dict[tuple[int, Any], V] = {}
         self._attributes: dict[int, dict[str, V]] = {}
+        self._classes = {}
 
     # Statements
 
@@ -262,7 +263,7 @@ class Interpreter(Classes):
 
     def _is_worth(self, function: Function) -> bool:
         first, last = function.node.lineno, function.node.end_lineno or function.node.lineno
-        return last - first <= _SHORT or self.mentions(function.module, first, last)
+        return last - first <= SHORT or self.mentions(function.module, first, last)
 
     def mentions(self, module: Module, first: int, last: int) -> bool:
         """Return whether lines of a module may ask for an architecture; narrowed by the scanner."""

@@ -9,10 +9,7 @@ from __future__ import annotations
 import gc
 import hashlib
 import json
-import os
-import pickle
 import re
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -22,23 +19,21 @@ from typing import Any
 
 from patchwright.audit.findings import GateScanner
 from patchwright.audit.gates import CAPABILITIES, Gate
+from patchwright.audit.interpret import SHORT
 from patchwright.audit.lookup import Names
-from patchwright.audit.scanner import Found
+from patchwright.audit.mentions import marked, mentions, words
+from patchwright.audit.pruning import parsed, pruned
+from patchwright.audit.scanner import Found, Scan
 from patchwright.audit.trees import StoredTrees
 from patchwright.files import write_atomically
 from patchwright.smoke.bindings import Module, Modules
 from patchwright.smoke.outcomes import SmokeError
 
-# A line without any of these words asks for no architecture by itself.
-_WORDS = re.compile(
-    rb"(?i)sm_?\d{2,3}|capabilit|blackwell|hopper|\barchs?\b|_arch\b|arch_|_arch_|CUDA_ARCH|device_sm"
-    rb"|nvcc_flags|gencode|compute_\d|support_pdl|major_versions|get_device_properties|sm_version"
-    rb"|[\"'](?:80|86|89|90|100|103|110|120|121)[af]?[\"']"
-)
 _SKIPPED = re.compile(r"(?:^|/)(?:tests?|test_\w+|3rdparty|benchmarks?|docs?)(?:/|\.py$)")
 _ROUNDS = 3
-_FORKED = 24  # files: below it a second process does not pay
-_Answer = tuple[list[Gate], list[str], int] | str
+# Bytes of source whose syntax trees are held at a time: a byte makes 20 to 30 of them.
+_LARGEST = 12_000_000
+_Answer = tuple[list[Gate], int] | str
 
 
 @dataclass
@@ -74,119 +69,178 @@ def inventory(
         for upstream in upstreams:
             work.upstream(upstream, result)
     finally:
+        # Nor will it later: the first collection would only go through all of them.
+        gc.freeze()
         if collecting:
             gc.enable()
     result.gates.sort(key=lambda g: (g.upstream, g.path, g.line, g.kind))
     return result
 
 
+class _Pruned(Modules):
+    """Modules without what is never interpreted; a tree is made again where marks grew."""
+
+    def __init__(self, trees: StoredTrees, lines: Callable[[str, str], Sequence[int]]) -> None:
+        super().__init__(trees)
+        self._lines = lines
+        self._made: dict[str, tuple[bytes, Module]] = {}
+        self.size = 0
+
+    def renew(self) -> None:
+        """Look at the marks again."""
+        self._known.clear()
+
+    def _read(self, dotted: str, upstream: str, path: str) -> Module:
+        data = self.trees.read(upstream, path)
+        less = pruned(data, self._lines(upstream, path), SHORT)
+        made = self._made.get(dotted)
+        if made is None or made[0] != less:
+            filename = str(self.trees.path(upstream, path))
+            try:
+                tree = parsed(data, less, filename)
+            except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+                raise SmokeError(f"{upstream}: {path} is not valid Python: {error}") from error
+            made = self._made[dotted] = (less, Module(dotted, upstream, path, tree, filename))
+            self.size += len(less)
+        return made[1]
+
+
 class _Work:
     def __init__(self, trees: StoredTrees, folder: Path | None) -> None:
         self.trees = trees
         self.folder = folder
-        self.modules = Modules(trees)
-        self.names: set[str] = set()
-        self._patterns: tuple[int, re.Pattern[bytes]] = (-1, _WORDS)
-        self._words: tuple[int, re.Pattern[bytes]] = (-1, _WORDS)
-        self._lines: dict[tuple[str, int], Sequence[int]] = {}
+        self.names: frozenset[bytes] = frozenset()
+        self._mentioning: dict[str, bool] = {}
+        self._interned: dict[bytes, bytes] = {}
+        self._words: dict[str, frozenset[bytes]] = {}
+        self._lines: dict[tuple[str, str, int], Sequence[int]] = {}
+        self._start_anew()
+
+    def _start_anew(self) -> None:
+        """Forget all syntax trees, and what is known by the identity of their nodes."""
+        self.modules = _Pruned(self.trees, self.lines_of)
         self._scanners: dict[str, Marked] = {}
         self._shared = Names()
         self._reads: dict[int, frozenset[str]] = {}
 
+    def _keep_small(self) -> None:
+        if self.modules.size > _LARGEST:
+            self._start_anew()
+            gc.collect()
+
     def upstream(self, upstream: str, result: Inventory) -> None:
-        """Scan an upstream; again the files that read a name found to depend on the GPU."""
+        """Scan the files of an upstream that mention an architecture, or a name that does."""
         paths = [p for p in self.trees.files(upstream) if _is_wanted(p)]
         result.files += len(paths)
-        done: dict[str, list[Gate]] = {}
-        self.names = set()
-        fresh: set[str] = set()
-        for number in range(_ROUNDS):
-            pattern = self._pattern() if number == 0 else _of_names(fresh)
-            found: set[str] = set()
-            wanted = [p for p in paths if pattern.search(self.trees.read(upstream, p)) is not None]
-            for path, answer in self._files(upstream, wanted).items():
-                if isinstance(answer, str):
-                    if number == 0:
-                        result.unread.append((upstream, path, answer))
-                    continue
-                done[path], names, made = answer
-                result.scanned += made
-                found.update(names)
-            fresh = {n for n in found - self.names if _is_telling(n)}
-            self.names |= fresh
+        self._find_names(upstream, paths)
+        wanted = [
+            p for p in paths if self._asks(upstream, p) or self._named(upstream, p, self.names)
+        ]
+        for path, answer in self._files(upstream, wanted).items():
+            if isinstance(answer, str):
+                result.unread.append((upstream, path, answer))
+            else:
+                result.gates += answer[0]
+                result.scanned += answer[1]
+
+    def _find_names(self, upstream: str, paths: Sequence[str]) -> None:
+        """Find the module-level names that depend on the GPU, and those that depend on these."""
+        self.names = frozenset()
+        wanted = [p for p in paths if self._asks(upstream, p)]
+        for _ in range(_ROUNDS):
+            found = {name for names in self._names_of(upstream, wanted).values() for name in names}
+            fresh = frozenset(n.encode() for n in found if _is_telling(n)) - self.names
             if not fresh:
                 break
-        result.gates += [gate for gates in done.values() for gate in gates]
+            self.names |= fresh
+            self.modules.renew()
+            wanted = [p for p in paths if self._named(upstream, p, fresh)]
+        self._scanners = {}
+        self.modules.renew()
 
-    def _pattern(self) -> re.Pattern[bytes]:
-        if self._patterns[0] != len(self.names):
-            words = "|".join(sorted(map(re.escape, self.names)))
-            added = rf"|\b(?:{words})\b".encode() if words else b""
-            self._patterns = len(self.names), re.compile(_WORDS.pattern + added)
-        return self._patterns[1]
+    def _asks(self, upstream: str, path: str) -> bool:
+        oid = self.trees.oid(upstream, path)
+        if oid not in self._mentioning:
+            self._mentioning[oid] = mentions(self.trees.read(upstream, path))
+        return self._mentioning[oid]
+
+    def _named(self, upstream: str, path: str, names: frozenset[bytes]) -> frozenset[bytes]:
+        """Return which of the names stand in a file."""
+        oid = self.trees.oid(upstream, path)
+        if oid not in self._words:
+            found = words(self.trees.read(upstream, path))
+            self._words[oid] = frozenset(self._interned.setdefault(w, w) for w in found)
+        return names & self._words[oid]
+
+    def _names_of(self, upstream: str, paths: Sequence[str]) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        keys = {path: self._key(upstream, path, "names") for path in paths}
+        for path, key in keys.items():
+            recorded = self._recall(key)
+            if recorded is not None:
+                found[path] = list(recorded["names"])
+        # What is worth evaluating grows with the names: nothing is taken over.
+        self._scanners = {}
+        for path in paths:
+            if path not in found:
+                found[path] = self._names_in(self._scanner("12.0"), upstream, path, keys[path])
+                self._keep_small()
+        return found
+
+    def _names_in(self, scanner: Marked, upstream: str, path: str, key: str) -> list[str]:
+        try:
+            module = self.modules.at(upstream, path)
+            names = sorted(scanner.scan(module, self.lines(module), inside=False).names)
+        except (SmokeError, RecursionError):
+            return []
+        self._keep(key, [], names, scanner.needed_by(module))
+        return names
 
     def _files(self, upstream: str, paths: Sequence[str]) -> dict[str, _Answer]:
-        """Return each file's gates, or why there are none; what is not on record in two halves."""
+        """Return each file's gates, or why there are none; made where none is on record."""
         found: dict[str, _Answer] = {}
         keys = {path: self._key(upstream, path) for path in paths}
         for path, key in keys.items():
             recorded = self._recall(key)
             if recorded is not None:
-                found[path] = [Gate.from_json(g) for g in recorded["gates"]], recorded["names"], 0
+                found[path] = [Gate.from_json(g) for g in recorded["gates"]], 0
         todo = [path for path in paths if path not in found]
-        if len(todo) < _FORKED or (os.cpu_count() or 1) < 2:
-            return found | self._made(upstream, todo, keys)
-        # The gates of a file with many more lines than others take longer: deal them out.
-        todo.sort(key=lambda path: len(self.trees.read(upstream, path)))
-        halves = todo[0::2], todo[1::2]
-        return found | in_two(
-            lambda: self._made(upstream, halves[0], keys),
-            lambda: self._made(upstream, halves[1], keys),
-        )
+        return found | self._made(upstream, todo, keys)
 
-    def _key(self, upstream: str, path: str) -> str:
-        data = self.trees.read(upstream, path)
-        names = sorted({m.decode() for m in self._named().findall(data)}) if self.names else []
-        parts = (code_digest(), upstream, path, self.trees.oid(upstream, path), ",".join(names))
+    def _key(self, upstream: str, path: str, what: str = "gates") -> str:
+        named = b",".join(sorted(self._named(upstream, path, self.names))).decode()
+        parts = (code_digest(), what, upstream, path, self.trees.oid(upstream, path), named)
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
-
-    def _named(self) -> re.Pattern[bytes]:
-        known = len(self.names)
-        if self._words[0] != known:
-            self._words = known, _of_names(self.names)
-        return self._words[1]
 
     def _made(
         self, upstream: str, paths: Sequence[str], keys: Mapping[str, str]
     ) -> dict[str, _Answer]:
         found: dict[str, _Answer] = {}
         for path in paths:
+            self._keep_small()
             try:
-                gates, names, touched = self._scan(self.modules.at(upstream, path))
+                gates, touched = self._scan(self.modules.at(upstream, path))
             except SmokeError as error:
                 found[path] = str(error)
             except RecursionError:
                 found[path] = "its expressions are nested too deeply"
             else:
-                self._keep(keys[path], gates, names, touched)
-                found[path] = gates, names, 1
+                self._keep(keys[path], gates, [], touched)
+                found[path] = gates, 1
         return found
 
-    def _scan(self, module: Module) -> tuple[list[Gate], list[str], set[str]]:
+    def _scan(self, module: Module) -> tuple[list[Gate], set[str]]:
         lines = self.lines(module)
         scans: dict[str, dict[tuple[int, int, str], Found]] = {}
         touched: set[str] = set()
-        names: set[str] = set()
-        only: set[str] | None = None
+        first_scan: Scan | None = None
         for capability in CAPABILITIES:
             scanner = self._scanner(capability)
-            scan = scanner.scan(module, lines, only)
-            # Which conditions there are is the same for all capabilities.
-            only = {found.function for found in scan.found.values()} if only is None else only
+            scan = scanner.scan(module, lines, first_scan)
+            first_scan = first_scan or scan
             scans[capability] = scan.found
-            names |= scan.names
             touched |= scanner.needed_by(module)
-            if not scan.found and not scan.names:
+            if not scan.found:
                 break
         gates: dict[tuple[int, int, str], Gate] = {}
         for key in sorted({key for found in scans.values() for key in found}):
@@ -203,27 +257,29 @@ class _Work:
                          for c in scans},
                 effect=first.effect, assumed=any(f.assumed for f in by_capability.values()),
             )  # fmt: skip
-        return list(gates.values()), sorted(names), touched
+        return list(gates.values()), touched
 
     def _scanner(self, capability: str) -> Marked:
         if capability not in self._scanners:
-            major, _, minor = capability.partition(".")
-            scanner = Marked(self.modules, (int(major), int(minor)), self._shared)
-            scanner.reads = self._reads
-            scanner.words = self.lines
-            self._scanners[capability] = scanner
+            self._scanners[capability] = self._made_scanner(capability)
         return self._scanners[capability]
+
+    def _made_scanner(self, capability: str) -> Marked:
+        major, _, minor = capability.partition(".")
+        scanner = Marked(self.modules, (int(major), int(minor)), self._shared)
+        scanner.reads, scanner.words = self._reads, self.lines
+        return scanner
 
     def lines(self, module: Module) -> Sequence[int]:
         """Return the lines of a module that mention an architecture."""
-        key = (module.dotted, len(self.names))
+        return self.lines_of(module.upstream, module.path)
+
+    def lines_of(self, upstream: str, path: str) -> Sequence[int]:
+        """Return the lines of a file that mention an architecture."""
+        key = (upstream, path, len(self.names))
         if key not in self._lines:
-            pattern = self._pattern()
-            data = self.trees.read(module.upstream, module.path)
-            ends = [match.start() for match in re.finditer(rb"\n", data)]
-            self._lines[key] = tuple(
-                sorted({bisect_left(ends, m.start()) + 1 for m in pattern.finditer(data)})
-            )
+            named = self._named(upstream, path, self.names)
+            self._lines[key] = marked(self.trees.read(upstream, path), named)
         return self._lines[key]
 
     # The record
@@ -262,32 +318,6 @@ class _Work:
             write_atomically(path, json.dumps([variant, *others]).encode())
 
 
-def in_two(
-    first: Callable[[], dict[str, _Answer]], second: Callable[[], dict[str, _Answer]]
-) -> dict[str, _Answer]:
-    """Return both results, the second made in a forked child at the same time."""
-    reader, writer = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        code = 1
-        try:
-            os.close(reader)
-            with os.fdopen(writer, "wb") as stream:
-                pickle.dump(second(), stream)
-            code = 0
-        finally:
-            os._exit(code)
-    os.close(writer)
-    try:
-        found = first()
-        with os.fdopen(reader, "rb") as stream:
-            data = stream.read()
-    finally:
-        _, status = os.waitpid(pid, 0)
-    # A child that was killed has its half done here.
-    return found | (pickle.loads(data) if status == 0 else second())  # noqa: S301
-
-
 def _is_wanted(path: str) -> bool:
     return path.endswith(".py") and _SKIPPED.search(path) is None
 
@@ -295,11 +325,6 @@ def _is_wanted(path: str) -> bool:
 def _is_telling(name: str) -> bool:
     """Short or common names would have every file scanned."""
     return len(name) > 5 and not name.startswith("__")
-
-
-def _of_names(names: set[str]) -> re.Pattern[bytes]:
-    words = "|".join(sorted(map(re.escape, names)))
-    return re.compile(rf"\b(?:{words})\b".encode())
 
 
 @cache

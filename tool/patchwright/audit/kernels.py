@@ -34,7 +34,9 @@ CLASSES = {
 _POISON = re.compile(
     r"Attempting to use|without CUTE_ARCH|[Uu]nsupported arch|not supported on this"
 )
-_INSTRUCTION = re.compile(r"(?:^|[;{}]|@!?%?\w+)\s*([a-z]\w*(?:\.[\w:]+)*)(?=[\s;])", re.MULTILINE)
+_INSTRUCTION = re.compile(
+    r"(?:^|[;{}]|@!?%?\w+)\s*([a-z]\w*(?:\.[\w:]+)*)(?=[\s;\[])", re.MULTILINE
+)
 _TRAPS = ("brkpt", "trap")
 _DYNAMIC = re.compile(r"\b(?:232448|227\s*\*\s*1024|228\s*\*\s*1024)\b")
 

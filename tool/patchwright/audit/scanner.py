@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import ast
 from bisect import bisect_left
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from patchwright.audit import effects
 from patchwright.audit.interpret import Interpreter
 from patchwright.audit.lookup import Frame
+from patchwright.audit.slices import names_in, needed_names, targets_of
 from patchwright.audit.values import ClassOf, Function, Instance, V, both, joined, negated
 from patchwright.smoke.bindings import Module
 
@@ -41,13 +43,33 @@ class Scan:
 
     found: dict[tuple[int, int, str], Found] = field(default_factory=dict)
     names: set[str] = field(default_factory=set)
+    # The expressions (by identity of their nodes) that something from the GPU takes part in.
+    telling: set[int] = field(default_factory=set)
+    needed: dict[int, frozenset[str]] = field(default_factory=dict)
+
+    @cached_property
+    def functions(self) -> dict[str, bool]:
+        """The functions with gates, each with whether it is a definition itself."""
+        found: dict[str, bool] = {}
+        for one in self.found.values():
+            found[one.function] = found.get(one.function, False) or one.kind == "definition"
+        return found
+
+    def names_needed(self, node: _FUNCTIONS) -> frozenset[str]:
+        """Return the names of a function that its gates may rest on."""
+        if id(node) not in self.needed:
+            self.needed[id(node)] = needed_names(node, self.telling)
+        return self.needed[id(node)]
 
 
 class Scanner(Interpreter):
     """An interpreter that takes down the conditions of the file that it scans."""
 
     lines: Sequence[int] = ()
-    _only: Collection[str] | None = None
+    _first: Scan | None = None
+    _needed: frozenset[str] | None = None
+    _inside = True
+    _recorded = 0
     _scanned: Frame | None = None
     _function = ""
     _path: tuple[V, ...] = ()
@@ -56,14 +78,17 @@ class Scanner(Interpreter):
     _memo: dict[int, V]
 
     def scan(
-        self, module: Module, lines: Sequence[int], only: Collection[str] | None = None
-    ) -> Scan:
+        self, module: Module, lines: Sequence[int], first: Scan | None = None,
+        *, inside: bool = True,
+    ) -> Scan:  # fmt: skip
         """Return the gates of a module for this capability.
 
         ``lines`` are those that mention an architecture: functions without any are
-        passed over, as are those that ``only`` does not name.
+        passed over. ``first`` is the scan for another capability: which conditions there
+        are is the same for all, so only what it found is evaluated again. Where
+        ``inside`` is False, functions and classes are not looked into.
         """
-        self.lines, self._only, self._scan = lines, only, Scan()
+        self.lines, self._first, self._scan, self._inside = lines, first, Scan(), inside
         frame = Frame(module)
         with self.inside(module):
             self._body(module.tree.body, frame, "")
@@ -100,7 +125,7 @@ class Scanner(Interpreter):
             self._block(body, frame, inner)
         finally:
             self._scanned, self._function, self._path = before
-        for node, outer in inner:
+        for node, outer in inner if self._inside else ():
             self._inner(node, outer, function)
 
     def _inner(self, node: ast.stmt, outer: Frame, function: str) -> None:
@@ -117,15 +142,18 @@ class Scanner(Interpreter):
             first = []
             if outer.owner is not None and not is_static(node):
                 first = [V(Instance(outer.owner))]
-            if self._only is not None and not any(
-                other == name or other.startswith(f"{name}.") for other in self._only
+            if self._first is not None and not any(
+                other == name or other.startswith(f"{name}.") for other in self._first.functions
             ):
                 return
             frame = self.frame_of(made, first, {})
             # What a caller may give is not known, whatever the default is.
             for parameter in (*node.args.args[len(first) :], *node.args.kwonlyargs):
                 frame.locals[parameter.arg] = V()
+            before = self._needed
+            self._needed = self._first.names_needed(node) if self._first is not None else None
             self._body(node.body, frame, name)
+            self._needed = before
 
     def _block(  # noqa: PLR0912
         self, body: Sequence[ast.stmt], frame: Frame, inner: list[tuple[ast.stmt, Frame]]
@@ -162,8 +190,16 @@ class Scanner(Interpreter):
                     for part in _expressions(node):
                         self.look(part, node, frame)
                     # A module's names are found when they are read.
-                    if frame.is_function:
+                    if frame.is_function and self._binds(node):
                         self.statement(node, frame)
+
+    def _binds(self, node: ast.stmt) -> bool:
+        """Return whether a simple statement binds a name that is worth knowing."""
+        if isinstance(node, ast.Return | ast.Expr | ast.Raise | ast.Pass):
+            return False
+        if self._needed is None or isinstance(node, ast.Import | ast.ImportFrom):
+            return True
+        return not self._needed.isdisjoint(targets_of(node))
 
     def _try_block(self, node: ast.Try, frame: Frame, inner: list[tuple[ast.stmt, Frame]]) -> None:
         for block in (node.body, *(h.body for h in node.handlers), node.orelse, node.finalbody):
@@ -203,23 +239,22 @@ class Scanner(Interpreter):
 
     def look(self, node: ast.expr, statement: ast.stmt, frame: Frame) -> None:
         """Look at an expression, unless nothing in it can ask for the architecture."""
-        if self._only is not None and self._function not in self._only:
+        if self._first is not None:
+            if id(node) in self._first.telling:
+                self.expression(node, statement, frame)
             return
         if self.mentions(frame.module, node.lineno, node.end_lineno or node.lineno) or any(
             self._from_gpu(name, frame) for name in self._reads(node)
         ):
+            before = self._recorded
             self.expression(node, statement, frame)
+            if self._recorded != before or any(value.arch for value in self._memo.values()):
+                self._scan.telling.add(id(node))
 
     def _reads(self, node: ast.expr) -> frozenset[str]:
         known = self.reads.get(id(node))
         if known is None:
-            known = self.reads[id(node)] = frozenset(
-                f"self.{part.attr}" if isinstance(part, ast.Attribute) else part.id
-                for part in ast.walk(node)
-                if isinstance(part, ast.Name)
-                or (isinstance(part, ast.Attribute) and isinstance(part.value, ast.Name)
-                    and part.value.id == "self")
-            )  # fmt: skip
+            known = self.reads[id(node)] = names_in(node)
         return known
 
     def _from_gpu(self, name: str, frame: Frame) -> bool:
@@ -247,6 +282,7 @@ class Scanner(Interpreter):
         before = self._scan.found.get(key)
         if before is not None and before.kind != kind and kind in ("read", "dispatch", "alias"):
             return
+        self._recorded += 1
         self._scan.found[key] = Found(
             kind, node, self._function, condition, value.truth, reached.truth, effect,
             any(id(part) in self.assumed for part in ast.walk(node)),

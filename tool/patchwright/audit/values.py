@@ -260,3 +260,8 @@ def joined(first: Mapping[str, V], second: Mapping[str, V], *, arch: bool = Fals
         else first.get(name, second.get(name, NOTHING_KNOWN))
         for name in (*first, *(name for name in second if name not in first))
     }
+
+
+def is_pair(value: object) -> bool:
+    """Return whether a value is a capability's form: two integers."""
+    return isinstance(value, tuple) and len(value) == 2 and all(type(p) is int for p in value)

@@ -145,8 +145,9 @@ def _print_series(project: Project, report: Report, found: Sequence[Contradictio
         out.print(f"\n{archs}: {why} ({place})", soft_wrap=True)
         out.print(f"  gate {first.gate.place} {first.gate.function}: {first.gate.condition}",
                   soft_wrap=True)  # fmt: skip
-        for line in first.lines[:-1] if first.lines[-1] == why else first.lines:
-            out.print(f"    {line}", soft_wrap=True)
+        for line in first.lines:
+            if line != why:
+                out.print(f"    {line}", soft_wrap=True)
         others = list(dict.fromkeys(c.gate.place for c in members if c.gate != first.gate))
         if others:
             out.print(f"  also from {', '.join(others)}", soft_wrap=True)

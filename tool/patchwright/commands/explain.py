@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections import deque
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from patchwright.series import Selection
 
 _LONGEST = 64 << 20  # bytes that are read of a log, from its end
+_CHUNK = 1 << 20
 
 
 @click.command(cls=SelectingCommand, short_help="Say which patch led to an error in a log.")
@@ -55,17 +57,23 @@ def command(invocation: Invocation, selection: Selection, log: str, as_json: boo
 
 def _read(log: str) -> str:
     if log == "-":
-        return sys.stdin.read()
+        return _tail(sys.stdin.buffer)
     try:
         with Path(log).open("rb") as stream:
-            size = stream.seek(0, 2)
-            stream.seek(max(0, size - _LONGEST))
-            return stream.read().decode("utf-8", "replace")
+            return _tail(stream)
     except OSError as error:
         raise InputError(
             f"the log cannot be read: {error.strerror}", where=log,
             next_step="name a file, or - for standard input",
         ) from error  # fmt: skip
+
+
+def _tail(stream: BinaryIO) -> str:
+    """Return the last part of a stream, without holding more of it than that."""
+    parts: deque[bytes] = deque(maxlen=_LONGEST // _CHUNK)
+    while part := stream.read(_CHUNK):
+        parts.append(part)
+    return b"".join(parts).decode("utf-8", "replace")
 
 
 def _json(failure: Failure, found: Blame) -> dict[str, Any]:
@@ -80,6 +88,7 @@ def _json(failure: Failure, found: Blame) -> dict[str, Any]:
                        "condition": c.gate.condition, "opened": list(c.opened)}
                       for n, c in found.opened],
         "needs": list(found.needs),
+        "stale": found.stale,
     }  # fmt: skip
 
 
@@ -109,3 +118,5 @@ def _print(failure: Failure, found: Blame) -> None:
         click.echo("opened by: no selected patch opens a gate in a file of this route")
     for need in found.needs:
         click.echo(f"needs: {need}")
+    if found.stale:
+        click.echo(f"not this series: {found.stale}")

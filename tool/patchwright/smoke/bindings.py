@@ -17,6 +17,10 @@ from patchwright.smoke.trees import Trees
 STAR = "*"
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_DEFINITIONS = frozenset({ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef})
+_NAMING = frozenset({ast.ExceptHandler, ast.MatchAs, ast.MatchStar})
+# What binds nothing in the scope around it, or has nothing below.
+_CLOSED = frozenset({*_SCOPES, *_COMPREHENSIONS, ast.Constant, ast.Name, ast.alias})
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
@@ -45,16 +49,18 @@ def _bound(statement: ast.stmt) -> frozenset[str]:
     todo: list[ast.AST] = [statement]
     while todo:
         node = todo.pop()
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            names.add(node.name)
+        kind = type(node)
+        if kind in _DEFINITIONS:
+            names.add(node.name)  # type: ignore[attr-defined]
             continue
         if isinstance(node, ast.Import | ast.ImportFrom):
             names.update(bound_by(node, alias) for alias in node.names)
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store | ast.Del):
-            names.add(node.id)
-        elif isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name:
-            names.add(node.name)
-        if not isinstance(node, (*_SCOPES, *_COMPREHENSIONS)):
+        elif kind is ast.Name:
+            if type(node.ctx) is not ast.Load:  # type: ignore[attr-defined]
+                names.add(node.id)  # type: ignore[attr-defined]
+        elif kind in _NAMING and node.name:  # type: ignore[attr-defined]
+            names.add(node.name)  # type: ignore[attr-defined]
+        if kind not in _CLOSED:
             todo.extend(ast.iter_child_nodes(node))
     return frozenset(names)
 
