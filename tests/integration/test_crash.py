@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import resource
-import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from crash import Answer, Scene, crash
+from disks import small_disk
 from patchwright.errors import PatchwrightError
 from patchwright.files import sweep_folders, temporary_folder
 from patchwright.smoke.seats import sweep_seats, take_seat
@@ -203,30 +201,13 @@ def test_a_write_that_fails_is_one_error_and_the_next_run_is_right(scene: Scene,
     assert [scene.leftovers(), scene.damage()] == [[], []]
 
 
-@contextlib.contextmanager
-def _disk(folder: Path, size: str) -> Iterator[None]:
-    folder.mkdir()
-    options = ["-o", f"size={size}", "tmpfs", str(folder)]
-    if (
-        shutil.which("mount") is None
-        or subprocess.run(
-            ["mount", "-t", "tmpfs", *options], capture_output=True, check=False
-        ).returncode
-    ):
-        pytest.skip("needs the right to mount a small disk")
-    try:
-        yield
-    finally:
-        subprocess.run(["umount", "--lazy", str(folder)], check=True)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("size", ["4k", "40k", "80k", "200k", "400k", "600k"])
 def test_a_cache_on_a_full_disk_is_said_and_room_is_all_it_takes(scene: Scene, size: str) -> None:
     expected = {name: scene.run(name) for name in ("lock", "verify", "apply")}
     assert [answer.code for answer in expected.values()] == [0, 0, 0]
     scene.clear()
-    with _disk(scene.cache, size):
+    with small_disk(scene.cache, size):
         for name in expected:
             answer = scene.run(name)
             if answer.code:

@@ -19,28 +19,30 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from patchwright.cache_places import (
+    SHA256,
+    by_key,
+    contents,
+    digests,
+    extent,
+    objects,
+    rows,
+    slots,
+    workspaces,
+)
 from patchwright.files import leftovers, lock_folder
 
 DAY = 86400.0  # seconds
 _STORE = "objects.git"
 _PRUNED = ".objects.git.pruned"
 _APPLIED = "applied.sqlite"
-_OTHERS = (
-    "pristine",
-    "archives",
-    "git",
-    _APPLIED,
-    "slots",
-    "objects",
-    "startup",
-    "installed",
-    "tmp",
-)
-_SHA256 = re.compile(r"[0-9a-f]{64}")
+_OTHERS = ("pristine", "archives", "git", _APPLIED, "slots", "objects", "startup",
+           "installed", "tmp", "wheels", "built", "compiled")  # fmt: skip
+# Each entry is a folder named by a digest.
+_ENVIRONMENTS = {"patched wheels": "wheels", "built wheels": "built", "workspaces": "compiled"}
 _MIRROR = re.compile(r"[0-9a-f]{32}\.git")
 _NOTES = re.compile(r"[0-9a-f]{40}\.json")
 _PRISTINE = re.compile(r"[0-9a-f]{40}\.(json|lock)")
-_OBJECT = re.compile(r"([0-9a-f]{64})(\.lock)?")
 # What git leaves when it is killed while it writes (index-pack, fetch).
 _GIT_LEFTOVERS = (
     "objects/pack/tmp_*", "objects/pack/.tmp-*", "objects/[0-9a-f][0-9a-f]/tmp_obj_*",
@@ -102,17 +104,18 @@ def holdings(cache: Path) -> list[Holding]:
         ("pristine records", "pristine", lambda p: len(list(p.glob("*.json")))),
         ("archives", "archives", lambda p: len([f for f in p.glob("*/*") if f.is_file()])),
         ("git mirrors", "git", lambda p: len(list(p.glob("*.git")))),
-        ("applied patches", _APPLIED, _rows),
-        ("work-tree slots", "slots", lambda p: len(_slots(p))),
-        ("compiled objects", "objects", lambda p: len(list(_objects(p)))),
-        ("startup workspaces", "startup", lambda p: len(_workspaces(p))),
+        ("applied patches", _APPLIED, rows),
+        ("work-tree slots", "slots", lambda p: len(slots(p))),
+        ("compiled objects", "objects", lambda p: len(list(objects(p)))),
+        ("startup workspaces", "startup", lambda p: len(workspaces(p))),
         ("checked files", "installed", lambda p: len(list(p.glob("*.json")))),
+        *((kind, name, lambda p: len(digests(p))) for kind, name in _ENVIRONMENTS.items()),
         ("temporary files", "tmp", lambda p: len(list(p.iterdir()))),
     ]
     found = []
     for kind, name, count in kinds:
         path = cache / name
-        size, used = _extent(path)
+        size, used = extent(path)
         number = count(path) if path.exists() else 0
         if number:
             found.append(Holding(kind, path, size, number, used))
@@ -147,6 +150,7 @@ class _Pruner:
         self._slots()
         self._objects()
         self._startup()
+        self._environments()
         with self._alone() as why:
             if why:
                 what = "object store" if self.everything else "leftovers of killed runs"
@@ -161,14 +165,14 @@ class _Pruner:
     # One by one
 
     def _slots(self) -> None:
-        for slot in _slots(self.cache / "slots"):
-            used = _extent(slot)[1]
+        for slot in slots(self.cache / "slots"):
+            used = extent(slot)[1]
             # The worker of a killed command holds the folder until it has left.
             with self._lock("work-tree slots", slot, slot / "lock", slot) as got:
                 if not got:
                     continue
                 if self._stale(used):
-                    self._remove("work-tree slots", slot, _contents(slot), count=1)
+                    self._remove("work-tree slots", slot, contents(slot), count=1)
                 else:
                     # Nobody runs in it: what a run would have removed was left by a killed one.
                     names = ("run", "*.listing", "*.new", "*/*.new")
@@ -178,7 +182,7 @@ class _Pruner:
     def _objects(self) -> None:
         folder = self.cache / "objects"
         count = size = 0
-        for key, paths in _by_key(folder).items():
+        for key, paths in by_key(folder).items():
             entry = folder / key[:2] / key
             lock = entry.with_suffix(".lock")
             try:
@@ -200,9 +204,23 @@ class _Pruner:
     def _startup(self) -> None:
         folder = self.cache / "startup"
         # No lock: a start that finds one gone while it copies it does without.
-        for path in _workspaces(folder):
+        for path in workspaces(folder):
             if self._stale(path.stat().st_mtime):
                 self._remove("startup workspaces", path, [path], count=1)
+
+    def _environments(self) -> None:
+        """Remove wheels that no rebuild needs now, and workspaces that no `run` is in."""
+        for kind, name in _ENVIRONMENTS.items():
+            folder = self.cache / name
+            for path in digests(folder):
+                if not self._stale(extent(path)[1]):
+                    continue
+                holder = path if name == "compiled" else folder
+                with _locked(None, holder) as why:
+                    if why:
+                        self.done.kept.append(Kept(kind, path, why))
+                    else:
+                        self._remove(kind, path, [path], count=1)
 
     # With the store to ourselves
 
@@ -219,9 +237,7 @@ class _Pruner:
     def _leftovers(self) -> None:
         store = self.cache / _STORE
         left = [path for name in _GIT_LEFTOVERS for path in store.glob(name)]
-        left += [
-            p for p in self.cache.glob("archives/*/*.part") if _SHA256.fullmatch(p.parent.name)
-        ]
+        left += [p for p in self.cache.glob("archives/*/*.part") if SHA256.fullmatch(p.parent.name)]
         left += [*leftovers(self.cache / "pristine"), *self.cache.glob(_PRUNED)]
         left += self.cache.glob(f"{_STORE}.new")
         self._remove("leftovers of killed runs", self.cache, left)
@@ -241,7 +257,7 @@ class _Pruner:
 
     def _applied(self) -> None:
         path = self.cache / _APPLIED
-        count = _rows(path)
+        count = rows(path)
         if not count:
             return
         size = path.stat().st_size
@@ -266,12 +282,12 @@ class _Pruner:
         checked = self.cache / "installed"
         notes = [p for p in sorted(checked.glob("*.json")) if _NOTES.fullmatch(p.name)]
         self._remove("checked files", checked, notes)
-        kept = [p for p in sorted(archives.glob("*")) if _SHA256.fullmatch(p.name)]
+        kept = [p for p in sorted(archives.glob("*")) if SHA256.fullmatch(p.name)]
         self._remove("archives", archives, kept)
         store = self.cache / _STORE
         if not (store / "HEAD").is_file():
             return
-        count, size = len(list(store.glob("objects/pack/*.pack"))), _extent(store)[0]
+        count, size = len(list(store.glob("objects/pack/*.pack"))), extent(store)[0]
         if not self.dry_run:
             # Away at once: nobody meets half a store.
             aside = self.cache / _PRUNED
@@ -305,7 +321,7 @@ class _Pruner:
         """Delete files and folders and return how many bytes that freed."""
         freed = 0
         for path in paths:
-            size = _extent(path)[0]
+            size = extent(path)[0]
             try:
                 if self.dry_run:
                     pass
@@ -316,7 +332,7 @@ class _Pruner:
             except OSError as error:
                 why = f"{error.filename}: {error.strerror}"
                 self.done.kept.append(Kept(kind, path, why))
-                size -= _extent(path)[0]
+                size -= extent(path)[0]
             freed += size
         return freed
 
@@ -345,61 +361,3 @@ def _locked(file: Path | None, *folders: Path) -> Iterator[str]:
         except OSError as error:
             why = f"it cannot be locked: {error.strerror}"
         yield why
-
-
-def _slots(folder: Path) -> list[Path]:
-    """Return the slots that hold something."""
-    found = [p for p in sorted(folder.glob("*")) if p.name.isdigit() and (p / "lock").exists()]
-    return [slot for slot in found if _contents(slot)]
-
-
-def _contents(slot: Path) -> list[Path]:
-    """Return what is in a slot; its lock file stays: another process may wait for it."""
-    return [path for path in sorted(slot.glob("*")) if path.name != "lock"]
-
-
-def _objects(folder: Path) -> Iterator[Path]:
-    for path in folder.glob("[0-9a-f][0-9a-f]/*"):
-        if _SHA256.fullmatch(path.name):
-            yield path
-
-
-def _workspaces(folder: Path) -> list[Path]:
-    return [p for p in sorted(folder.glob("*")) if _SHA256.fullmatch(p.name) and p.is_dir()]
-
-
-def _by_key(folder: Path) -> dict[str, list[Path]]:
-    """Return the files of each compiled object: itself and its lock."""
-    found: dict[str, list[Path]] = {}
-    for path in sorted(folder.glob("[0-9a-f][0-9a-f]/*")):
-        match = _OBJECT.fullmatch(path.name)
-        if match is not None and match[1][:2] == path.parent.name:
-            found.setdefault(match[1], []).append(path)
-    return found
-
-
-def _rows(path: Path) -> int:
-    try:
-        with contextlib.closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
-            row = connection.execute("SELECT count(*) FROM applied").fetchone()
-            return int(row[0])
-    except sqlite3.Error:
-        return 0
-
-
-def _extent(path: Path) -> tuple[int, float]:
-    """Return the bytes in files at and below ``path``, and the newest time of change."""
-    size, newest = 0, 0.0
-    with contextlib.suppress(OSError):
-        found = path.lstat()
-        size, newest = found.st_size, found.st_mtime
-        if not path.is_dir() or path.is_symlink():
-            return size, newest
-        size = 0
-    for folder, _, files in os.walk(path):
-        for name in files:
-            with contextlib.suppress(OSError):
-                found = os.lstat(os.path.join(folder, name))  # noqa: PTH118 - tens of thousands
-                size += found.st_size
-                newest = max(newest, found.st_mtime)
-    return size, newest

@@ -61,7 +61,7 @@ def run_uv(
     if python:
         command += ["--python", python]
     try:
-        return subprocess.run(
+        done = subprocess.run(
             command, input=data, stdout=subprocess.PIPE, stderr=None if show else subprocess.PIPE,
             env={**outer, **(env or {})}, cwd=root, check=False, encoding="utf-8",
             errors="replace", pass_fds=(holds,) if holds >= 0 else (),
@@ -71,6 +71,9 @@ def run_uv(
             f"uv cannot be run: {error.strerror}", where=command[0],
             next_step="install patchwright again; uv comes with it",
         ) from error  # fmt: skip
+    if done.returncode < 0 and not done.stderr:
+        done.stderr = f"it was killed by signal {-done.returncode}"
+    return done
 
 
 def reason(stderr: str | None) -> str:

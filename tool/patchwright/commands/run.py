@@ -24,13 +24,14 @@ def command(invocation: Invocation, folder: Path | None, words: tuple[str, ...])
     """
     from patchwright.environment.locking import required_environment
     from patchwright.environment.record import environment_folder
-    from patchwright.environment.running import run_variables
+    from patchwright.environment.running import hold_workspaces, run_variables
     from patchwright.project import Project
 
     project = Project.open(invocation.directory)
     environment = required_environment(project)
     place = environment_folder(project, folder)
     variables = run_variables(project, place, environment, os.environ)
+    hold_workspaces(project, place)
     try:
         os.execvpe(words[0], words, variables)  # noqa: S606
     except OSError as error:

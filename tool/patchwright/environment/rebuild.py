@@ -31,6 +31,7 @@ from patchwright.environment.record import EnvironmentRecord, check_ownership
 from patchwright.environment.switching import built_beside, put_in_place
 from patchwright.environment.wheels import patched_wheels, refuse_prebuilt
 from patchwright.errors import AnswerNo, PatchwrightError
+from patchwright.files import hold_folder
 from patchwright.lock import file_sha256
 from patchwright.uv import refuse, wrong_hash
 
@@ -64,6 +65,10 @@ class Rebuild:
         self.own = {distribution_name(u) for u in project.config.upstreams.values()}
         self.hashes = KnownHashes(project.cache_dir / "hashes")
         check_ownership(folder, project)
+        for name in ("wheels", "built"):
+            kept = project.cache_dir / name
+            kept.mkdir(parents=True, exist_ok=True)
+            hold_folder(kept, self)  # `cache prune` leaves them alone
 
     def run(self, patches: Sequence[Patch], state: State) -> Rebuilt:
         """Build the environment for ``state`` and put it in place.
@@ -131,7 +136,8 @@ class Rebuild:
 
     def _make(self, new: Path, lock: int) -> None:
         said = uv_twice(
-            ["venv", "--relocatable", "--no-project", "--prompt", self.folder.name, str(new)],
+            ["venv", "--relocatable", "--allow-existing", "--no-project",
+             "--prompt", self.folder.name, str(new)],
             self.project.root, offline=self.offline, python=self.environment.python, holds=lock,
         )  # fmt: skip
         if said is not None:

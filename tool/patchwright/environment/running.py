@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 from patchwright.environment.content import compiled_from, installed, site_packages
 from patchwright.environment.wanted import read_wanted
 from patchwright.errors import PatchwrightError
+from patchwright.files import lock_folder
 
 if TYPE_CHECKING:
     from patchwright.environment.locked import LockedEnvironment
@@ -51,6 +53,15 @@ def run_variables(
     for name, workspace in workspaces(project, folder).items():
         inner.setdefault(name, str(workspace))
     return inner
+
+
+def hold_workspaces(project: Project, folder: Path) -> None:
+    """Make the workspaces and lock them for this process and all that it becomes or starts."""
+    for workspace in workspaces(project, folder).values():
+        with contextlib.suppress(OSError):
+            workspace.mkdir(parents=True, exist_ok=True)
+            os.utime(workspace)
+            os.set_inheritable(lock_folder(workspace, shared=True), True)
 
 
 def workspaces(project: Project, folder: Path) -> dict[str, Path]:

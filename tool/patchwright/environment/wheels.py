@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -100,6 +101,8 @@ def _kept(
         path = project.cache_dir / "wheels" / row["sha256"] / row["file"]
         if file_sha256(path) != row["sha256"]:
             return None
+        for used in (path, _row(project, patched, config)):
+            os.utime(used)  # `cache prune` goes by it
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return PatchedWheel(patched, path, row["sha256"])
