@@ -20,7 +20,7 @@ _LINES = st.lists(st.sampled_from("abc"), max_size=14)
 
 @pytest.mark.skipif(not shutil.which("patch"), reason="GNU patch is not installed")
 @settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(old=_LINES, new=_LINES, before=_LINES, after=_LINES, context=st.integers(0, 3))
 def test_hunks_go_where_gnu_patch_puts_them(
