@@ -15,6 +15,7 @@ from patchwright.errors import InputError, PatchwrightError
 
 if TYPE_CHECKING:
     from patchwright.applying.cache import AppliedCache
+    from patchwright.applying.chain import State
     from patchwright.lock import Disagreement, Lock, LockedUpstream
     from patchwright.patch import Patch
     from patchwright.series import Series
@@ -49,7 +50,7 @@ class Project:
 
     def forget(self) -> None:
         """Read pyproject.toml, the lock and the series anew when they are next asked for."""
-        for name in ("config", "lock", "series"):
+        for name in ("config", "lock", "series", "site_trees"):
             self.__dict__.pop(name, None)
 
     @cached_property
@@ -96,6 +97,11 @@ class Project:
         from patchwright.applying.cache import AppliedCache
 
         return AppliedCache(self.cache_dir / "applied.sqlite")
+
+    @cached_property
+    def site_trees(self) -> dict[State, str]:
+        """The trees of states laid side by side, as far as anybody asked (smoke/sites.py)."""
+        return {}
 
     @cached_property
     def store(self) -> ObjectStore:

@@ -54,6 +54,13 @@ def site_tree(project: Project, state: State) -> str:
 
     Raises PatchwrightError when two upstreams have different files at one path.
     """
+    known = project.site_trees
+    if state not in known:
+        known[state] = _site_tree(project, state)
+    return known[state]
+
+
+def _site_tree(project: Project, state: State) -> str:
     union = EMPTY_TREE
     for name, tree in site_trees(project, state).items():
         union = _union(project.store, union, tree, b"", name)
