@@ -10,24 +10,29 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from patchwright.audit.knowledge import Knowledge
 from patchwright.audit.sources import Lost, Sources
 from patchwright.audit.trees import StoredTrees
-from patchwright.audit.verdicts import write
+from patchwright.audit.verdicts import code_of_audit, write
 from patchwright.smoke import device_code
 from patchwright.smoke.compiler import Compiler, find_compiler
 from patchwright.smoke.jit import JitSpec, jit_spec, target
 from patchwright.smoke.outcomes import Blocked, SmokeError, UpstreamRefused
-from patchwright.smoke.preprocessed import Preprocessed
+from patchwright.smoke.preprocessed import Line, Preprocessed
 from patchwright.smoke.trees import Trees
 from patchwright.upstreams.layout import PathMap
+
+# Where a module's generated sources lie: another folder for each run and architecture.
+_GENERATED = re.compile(r"/[^\s\"]*/generated/")
 
 
 @dataclass(frozen=True)
@@ -106,7 +111,14 @@ class GuardAudit:
         """Compare every CUDA source of the modules (``path::generator``), two at a time."""
         tasks: list[tuple[str, Path, JitSpec, JitSpec]] = []
         found: list[Compared] = []
+        asked = []
         for name in names:
+            known = self._recall_module(name)
+            if known is not None:
+                found += known
+                continue
+            say(f"asking {name.rpartition('::')[2]}")
+            asked.append(name)
             try:
                 first = spec_for(self.trees, name, self.reference, self.knowledge)
                 second = spec_for(self.trees, name, self.target, self.knowledge, force=self.force,
@@ -125,18 +137,42 @@ class GuardAudit:
             return result
 
         with ThreadPoolExecutor(2) as pool:
-            return found + list(pool.map(one, tasks))
+            made = found + list(pool.map(one, tasks))
+        for name in asked:
+            rows = [row for row in made if row.module == name]
+            # What the machine lacked at this moment may be there at the next.
+            if not any(row.why.startswith("needs more") for row in rows):
+                write(self._module_path(name), [asdict(row) for row in rows])
+        return sorted(made, key=lambda row: (names.index(row.module), row.source))
+
+    @cached_property
+    def _surroundings(self) -> str:
+        """Everything that all modules are compared with: trees, compiler, headers, targets."""
+        headers = sorted(p.name for p in (self.compiler.home / "include").glob("*"))
+        parts = (repr(self.stored.state), self.compiler.identity, repr(headers), self.reference,
+                 self.target, str(self.force), repr(self.knowledge.arguments),
+                 code_of_audit())  # fmt: skip
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+    def _module_path(self, name: str) -> Path:
+        key = hashlib.sha256(f"{self._surroundings}\0{name}".encode()).hexdigest()
+        return self.folder / key[:2] / f"{key}.json"
+
+    def _recall_module(self, name: str) -> list[Compared] | None:
+        with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+            rows = json.loads(self._module_path(name).read_bytes())
+            return [_row(dict(row)) for row in rows]
+        return None
 
     def _source(self, module: str, source: Path, first: JitSpec, second: JitSpec) -> Compared:
         key = self._key(source, first, second)
         path = self.folder / key[:2] / f"{key}.json"
         known = self._recall(path)
         if known is not None:
-            losses = tuple(Loss(**loss) for loss in known.pop("losses"))
-            return Compared(**known, losses=losses)
+            return _row(known)
         try:
             texts = [
-                device_code.preprocess(spec, source, arch, compiler=self.compiler)
+                device_code.preprocess(spec, _own(spec, source), arch, compiler=self.compiler)
                 for spec, arch in ((first, self.reference), (second, self.target))
             ]
         except (SmokeError, UpstreamRefused, Blocked) as error:
@@ -152,8 +188,12 @@ class GuardAudit:
         return result
 
     def _key(self, source: Path, first: JitSpec, second: JitSpec) -> str:
-        parts = [self.compiler.identity, source.name, _digest(source)]
+        parts = [self.compiler.identity, code_of_audit(), source.name, _digest(source)]
         for spec in (first, second):
+            # A generated source includes what is generated beside it.
+            beside = _own(spec, source).parent
+            if beside.is_relative_to(spec.workspace):
+                parts += [_digest(p) for p in sorted(beside.iterdir()) if p.is_file()]
             parts += [spec.name, *spec.nvcc_flags, *spec.gencode]
         return hashlib.sha256("\0".join((*parts, self.reference, self.target)).encode()).hexdigest()
 
@@ -167,9 +207,10 @@ class GuardAudit:
     def _compared(
         self, module: str, source: Path, first: Preprocessed, second: Preprocessed
     ) -> Compared:
-        mine, theirs = set(first.lines), set(second.lines)
-        lost = [line for line in first.lines if line not in theirs]
-        own = [line for line in second.lines if line not in mine]
+        one, other = ([placed(line) for line in text.lines] for text in (first, second))
+        mine, theirs = set(one), set(other)
+        lost = [line for line in one if line not in theirs]
+        own = [line for line in other if line not in mine]
         places: dict[str, list[int]] = {}
         for line in lost:
             places.setdefault(line.path, []).append(line.number)
@@ -196,6 +237,27 @@ class GuardAudit:
             else Loss(name, numbers[0], "", "", "text", n)
             for g, n in counts.items()
         ]
+
+
+def placed(line: Line) -> Line:
+    """Return a line with the same path of a generated file for both architectures.
+
+    The path stands in the text as well, where a check names its file.
+    """
+    return line._replace(
+        path=_GENERATED.sub("generated/", line.path), text=_GENERATED.sub("generated/", line.text)
+    )
+
+
+def _own(spec: JitSpec, source: Path) -> Path:
+    """Return a spec's own file for a source: generated ones lie in each spec's workspace."""
+    same = (s for s in spec.sources if s.name == source.name)
+    return min(same, key=lambda s: s.parent.name != source.parent.name, default=source)
+
+
+def _row(data: dict[str, Any]) -> Compared:
+    losses = tuple(Loss(**loss) for loss in data.pop("losses"))
+    return Compared(**data, losses=losses)
 
 
 def summary(found: Sequence[Compared]) -> Mapping[str, int]:
