@@ -55,7 +55,7 @@ _COMMANDS = {
     "redo": "Do again what was undone last.",
     "refresh": "Write the work tree back to its patch.",
     "renumber": "Give patches other numbers, in the same order.",
-    "run": "Run a command in the rebuilt environment, with the locked settings.",
+    "run": "Run a command in the rebuilt environment.",
     "show": "Print one patch: fields, needs, files, verdicts.",
     "split": "Make several patches of one.",
     "start": "Start a server on the patched tree, once.",
