@@ -59,14 +59,32 @@ class Owner:
 
     title: str
     owns: dict[Place, str]
+    needs: set[str] = field(default_factory=set)
 
 
 @dataclass
 class Model:
-    """The series in order, and which patches are off."""
+    """The series in order, and which patches are off. Titles name patches."""
 
     patches: list[Owner] = field(default_factory=list)
     off: set[str] = field(default_factory=set)
+
+    def sound(self) -> bool:
+        """Return whether every need is met by an earlier patch."""
+        met: set[str] = set()
+        for patch in self.patches:
+            if not patch.needs <= met:
+                return False
+            met.add(patch.title)
+        return True
+
+    def become(self, old: str, new: list[str]) -> None:
+        """Let needs on ``old``, and its being off, be those of ``new``."""
+        for patch in self.patches:
+            if old in patch.needs:
+                patch.needs = (patch.needs - {old}) | set(new)
+        if old in self.off:
+            self.off = (self.off - {old}) | set(new)
 
     def content(self, count: int, changed: dict[Place, str] | None = None) -> dict[str, bytes]:
         """Return the files after the first ``count`` patches."""
@@ -138,7 +156,9 @@ class Day:
         off = {series.get(n).title for n in series.off}
         if off != self.model.off:
             raise Wrong(f"off are {off}, not {self.model.off}")
-        for patch in series.patches:
+        for patch, owner in zip(series.patches, self.model.patches, strict=True):
+            if {series.get(need.number).title for need in patch.depends} != owner.needs:
+                raise Wrong(f"{patch.path.name} does not need {owner.needs}")
             if Patch.parse(patch.raw, patch.path).format() != patch.path.read_bytes():
                 raise Wrong(f"{patch.path.name} does not come back")
             for name in patch.smoke:
@@ -175,6 +195,11 @@ class Day:
     def change(self, after: Model, *args: str, close: bool = False) -> None:
         """Run a command that leads to the model ``after``, perhaps with a kill in it."""
         self.log.append(" ".join(args))
+        if not after.sound():
+            before, ran = self.files(), self.project.run(*args)
+            if ran.code != 1 or " needs " not in ran.err or self.files() != before:
+                raise Wrong(f"{args} breaks a need: {ran}")
+            return
         if self.kills and self.chance.random() < 0.5:
             before, model = self.files(), copy.deepcopy(self.model)
             self._kill(args)
@@ -318,8 +343,9 @@ class Day:
             for title, name in zip(titles, names, strict=True)
         ]
         after.patches[at : at + 1] = parts
-        if patch.title in after.off:
-            after.off = (after.off - {patch.title}) | set(titles)
+        for part in parts:
+            part.needs = set(patch.needs)
+        after.become(patch.title, titles)
         given = [word for title in titles for word in ("--title", title)]
         self.change(after, "split", str(self._number(at)), "--by", "file", *given)
 
@@ -328,13 +354,12 @@ class Day:
             return
         into, other = self.chance.sample(range(len(self.model.patches)), 2)
         after = copy.deepcopy(self.model)
-        folded = Owner(after.patches[into].title,
-                       after.patches[into].owns | after.patches[other].owns)  # fmt: skip
-        gone = {after.patches[into].title, after.patches[other].title}
+        one, two = after.patches[into], after.patches[other]
+        folded = Owner(one.title, one.owns | two.owns, one.needs | two.needs)
         after.patches[min(into, other)] = folded
         del after.patches[max(into, other)]
-        if gone & after.off:
-            after.off = (after.off - gone) | {folded.title}
+        after.become(two.title, [one.title])
+        folded.needs -= {one.title, two.title}
         self.change(after, "fold", str(self._number(into)), str(self._number(other)))
 
     def renumber(self) -> None:
@@ -359,17 +384,12 @@ class Day:
         self.count += 1
         patch = after.patches[at]
         old, patch.title = patch.title, f"größer {self.count}"
-        if old in after.off:
-            after.off = (after.off - {old}) | {patch.title}
-        needs = [str(self._number(n)) for n in range(at)][-2:]
-        field = ["--field", f"Depends={', '.join(needs)}"] if self._free_of_needs() else []
-        self.change(after, "message", str(self._number(at)), "--title", patch.title, *field)
-        if field and needs:
-            # The model knows no needs: what they forbid is tested elsewhere.
-            self.change(self.model, "message", str(self._number(at)), "--field", "Depends=")
-
-    def _free_of_needs(self) -> bool:
-        return not self.kills
+        after.become(old, [patch.title])
+        chosen = self.chance.sample(range(at), min(at, self.chance.randint(0, 2)))
+        patch.needs = {after.patches[n].title for n in chosen}
+        needs = ", ".join(f"{self._number(n):04d} (so, it is)" for n in chosen)
+        self.change(after, "message", str(self._number(at)), "--title", patch.title,
+                    "--field", f"Depends={needs}")  # fmt: skip
 
     def off(self) -> None:
         at = self._one()

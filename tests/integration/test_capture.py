@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from projects import TinyProject, make_project
+from venvs import make_env
 
 A = [f"a {n}\n" for n in range(1, 41)]
 K = [f"k {n}\n" for n in range(1, 21)]
@@ -217,3 +218,27 @@ def test_edits_in_a_real_environment_of_uv(project: TinyProject, tmp_path: Path)
     path.write_text(text.replace("a 36\n", "thirty-six\n"))
     done = _capture(project, env, "--title", "by hand")
     assert done == [(4, True, ["tiny/a.py"])]
+
+
+def test_what_apply_wrote_into_an_environment_is_no_hand_edit(tmp_path: Path) -> None:
+    """Versions of its own, in files of the repository too; the hand edit beside them is one."""
+    project = make_project(tmp_path, {"tiny/__init__.py": 'V = "1.0"\n\n\n\n\nW = 1\n'})
+    project.upstreams["tiny"]["version-files"] = ["tiny/__init__.py"]
+    project.write_config()
+    project.add_patch(1, {"tiny/gate.py": "OPEN = True\n"}, title="gate")
+    env = make_env(tmp_path, project.wheels.values())
+    assert project.run("apply", "--env", str(env.root)).code == 0
+    ran = project.run("capture", "--env", str(env.root))
+    assert (ran.code, "was changed by hand" in ran.err) == (1, True)
+    path = env.site / "tiny/__init__.py"
+    text = path.read_text()
+    assert "+pw." in text
+    path.unlink()
+    path.write_text(text.replace("W = 1", "W = 2"))
+    ran = project.run("capture", "--env", str(env.root), "--json")
+    assert ran.code == 0, ran.err
+    (new,) = ran.json()["patches"]
+    assert (new["new"], new["files"]) == (True, ["tiny/__init__.py"])
+    patch = (project.root / "patches" / new["file"]).read_text()
+    assert "+W = 2\n" in patch
+    assert "+pw." not in patch

@@ -9,6 +9,7 @@ of the series must be the environment's, by its id.
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -129,7 +130,8 @@ def _read(project: Project, carrier: Carrier, site: Path, name: str, done: Captu
             f"{config.distribution or name} is not installed there", where=str(site),
             next_step="name another environment with --env",
         )  # fmt: skip
-    if version != config.version.lstrip("v"):
+    # A patched distribution's version ends in the tree that it was made of.
+    if re.sub(r"[.+]pw\.[0-9a-f]+$", "", version) != config.version.lstrip("v"):
         raise InputError(
             f"{config.distribution or name} {version} is installed, the pin is {config.version}",
             where=str(site), next_step="capture from an environment with the pinned version",

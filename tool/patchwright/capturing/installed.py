@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Collection, Iterator
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from patchwright.config import UpstreamConfig
+from patchwright.environment.metadata import with_version
 from patchwright.errors import InputError
 from patchwright.store import FILE, ObjectStore, object_id
 from patchwright.upstreams.layout import installed_tree, path_map
@@ -48,13 +50,13 @@ def site_packages(environment: Path) -> Path:
 
 
 def version_in(site: Path, distribution: str) -> str | None:
-    """Return the version of a distribution that is installed, without its local part."""
+    """Return the version of a distribution that is installed; None where it is not."""
     from packaging.utils import canonicalize_name
 
     for info in site.glob("*.dist-info"):
         name, _, version = info.name.removesuffix(".dist-info").rpartition("-")
         if canonicalize_name(name) == canonicalize_name(distribution):
-            return version.partition("+")[0]
+            return version
     return None
 
 
@@ -73,6 +75,8 @@ def read_installed(
     for tree in {pristine, *likely}:
         for path, entry in store.files(installed_tree(store, config.layout, tree, outside)):
             known.setdefault(path, set()).add(entry.oid)
+    local = version_in(site, config.distribution or config.name) or config.version
+    versions = {os.fsencode(name) for name in config.version_files}
     files: dict[bytes, tuple[bytes, str]] = {}
     odd: list[bytes] = []
     modes = {path: e.mode for tree in likely for path, e in store.files(tree)}
@@ -80,6 +84,10 @@ def read_installed(
         data = _read(site, path)
         if data is None:
             continue
+        if path in versions and local != config.version:
+            # A patched distribution has a version of its own, written by us.
+            with contextlib.suppress(InputError):
+                data = with_version(path, data, local, config.version)
         oid = object_id("blob", data)
         repository = paths.to_repository(path)
         if repository is None:

@@ -79,7 +79,7 @@ def numbered(
     renames = _renames(series, parts, numbers)
     items = []
     for part, number in zip(parts, numbers, strict=True):
-        patch = with_needs(part.patch, moves)
+        patch = with_needs(part.patch, number, moves)
         patch = with_smoke(patch, {old: now for old, now in renames.items() if now is not None})
         items.append(Item(named(patch, number), part.origins))
     off = sorted({now for old in series.off for now in new.get(old, ())})

@@ -56,16 +56,17 @@ def named(patch: Patch, number: int) -> Patch:
     return Patch.parse(patch.raw, patch.path.with_name(name))
 
 
-def with_needs(patch: Patch, numbers: Mapping[int, Sequence[int]]) -> Patch:
+def with_needs(patch: Patch, number: int, numbers: Mapping[int, Sequence[int]]) -> Patch:
     """Return the patch with the numbers in its Depends replaced; reasons and layout stay.
 
     ``numbers`` maps an old number to its new ones: none removes the need. Numbers that
-    it lacks stay. A need that stands there already is not repeated.
+    it lacks stay. ``number`` is what the patch itself will have: no need. One that stands
+    there already is not repeated.
     """
     if not any(need.number in numbers for need in patch.depends):
         return patch
     raw = patch.raw
-    met: set[int] = {patch.number}
+    met: set[int] = {number}
     edits = []
     for item in patch.fields:
         if item.name == "Depends":
