@@ -48,11 +48,23 @@ def command(
         format_datetime(datetime.datetime.now().astimezone()),
         upstreams=upstreams, split_by=split_by, title=title,
     )  # fmt: skip
-    _print(done, as_json)
+    _print(done, _next(where), as_json)
     return 0
 
 
-def _print(done: Capture, as_json: bool) -> None:
+def _next(environment: Path) -> str:
+    """Return what gives the environment the versions and records of the new series.
+
+    Its files have them already.
+    """
+    from patchwright.environment.record import read_record
+
+    if read_record(environment) is not None:
+        return "patchwright rebuild"
+    return f"patchwright apply --env {environment}, once its packages are installed anew"
+
+
+def _print(done: Capture, following: str, as_json: bool) -> None:
     assert done.changed is not None
     names = {patch.number: patch.path.name for patch in done.changed.series.patches}
     if as_json:
@@ -63,6 +75,7 @@ def _print(done: Capture, as_json: bool) -> None:
                  "why": t.why} for t in done.told
             ],
             "outside": done.outside, "lock_stale": done.changed.lock_stale,
+            "next": following,
         })  # fmt: skip
         return
     for name, state in done.state.items():
@@ -73,5 +86,6 @@ def _print(done: Capture, as_json: bool) -> None:
         click.echo(f"{word} {names[told.number]}: {', '.join(told.files)}{why}")
     for path in done.outside:
         click.echo(f"not captured: {path}: the layout leads to no file of the repository", err=True)
+    click.echo(f"Next: {following}")
     if done.changed.lock_stale:
         click.echo("upstream.lock is stale: `patchwright lock` says why or writes it", err=True)
