@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from patchwright.config import UpstreamConfig
+from patchwright.environment.content import installed
 from patchwright.environment.metadata import with_version
 from patchwright.errors import InputError
 from patchwright.store import FILE, ObjectStore, object_id
@@ -53,11 +54,8 @@ def version_in(site: Path, distribution: str) -> str | None:
     """Return the version of a distribution that is installed; None where it is not."""
     from packaging.utils import canonicalize_name
 
-    for info in site.glob("*.dist-info"):
-        name, _, version = info.name.removesuffix(".dist-info").rpartition("-")
-        if canonicalize_name(name) == canonicalize_name(distribution):
-            return version
-    return None
+    found = installed(site).get(canonicalize_name(distribution))
+    return found.version if found is not None else None
 
 
 def read_installed(
