@@ -7,11 +7,11 @@ and later patches have to be carried over. The tasks, each a whole command as a 
 
   push     from nothing applied to all of it, as files (ours: edit N, the last one)
   pop      back to the first patch only (ours: edit 1)
-  refresh  a line added to the 100th patch, everything behind it carried over
-           (ours: edit 100, refresh; quilt: pop 100, refresh, push -a; StGit: goto 100,
+  refresh  a line added to the patch in the middle, everything behind it carried over
+           (ours: edit N, refresh; quilt: push N, refresh, push -a; StGit: goto N,
            refresh, push --all; git: a fixup commit, rebase --autosquash)
-  reorder  the 150th patch put in front of the 50th (ours: move; quilt: pop, the series file,
-           push -a; StGit: float and push --all; git: rebase -i)
+  reorder  one from the third quarter put where the second begins (ours: move; quilt: pop,
+           the series file, push -a; StGit: float; git: rebase -i)
 
 The final trees must be equal: what each tool leaves is hashed by git. quilt and StGit take
 part where they are installed. Prints ratios of medians, rounds alternate.
@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import resource
 import shutil
 import statistics
 import subprocess
@@ -225,12 +226,21 @@ class Bench:
         }  # fmt: skip
 
 
+def _cpu() -> float:
+    """Return the CPU time of all commands so far, in seconds: it knows no other load."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def void(_: object) -> None:
     """Let a call be an action."""
 
 
-def measure(folder: Path, count: int, rounds: int) -> dict[str, dict[str, float]]:
-    """Return medians in seconds by task and tool; AssertionError where trees differ."""
+def measure(folder: Path, count: int, rounds: int) -> dict[str, dict[str, tuple[float, float]]]:
+    """Return medians by task and tool, in seconds that passed and of CPU time.
+
+    AssertionError where trees differ.
+    """
     bench = Bench(folder, count)
     shutil.copytree(bench.project / "patches", folder / "original")
     tools = {"patchwright": bench.ours, "git": bench.git}
@@ -238,7 +248,7 @@ def measure(folder: Path, count: int, rounds: int) -> dict[str, dict[str, float]
         tools["quilt"] = bench.quilt
     if shutil.which("stg"):
         tools["stgit"] = bench.stgit
-    seconds: dict[str, dict[str, list[float]]] = {}
+    seconds: dict[str, dict[str, list[tuple[float, float]]]] = {}
     for _ in range(rounds):
         trees: dict[str, dict[str, str]] = {}
         for name, start in tools.items():
@@ -247,11 +257,12 @@ def measure(folder: Path, count: int, rounds: int) -> dict[str, dict[str, float]
             patchwright(bench.project, bench.cache, "lock")
             place, tasks = start()
             for task, action in tasks.items():
-                began = time.perf_counter()
+                began, busy = time.perf_counter(), _cpu()
                 action()
-                spent = time.perf_counter() - began
+                spent = (time.perf_counter() - began, _cpu() - busy)
                 seconds.setdefault(task, {}).setdefault(name, []).append(spent)
-                print(f"{task} {name} {spent:.2f} s", file=sys.stderr, flush=True)
+                print(f"{task} {name} {spent[0]:.2f} s, {spent[1]:.2f} s of CPU time",
+                      file=sys.stderr, flush=True)  # fmt: skip
                 if name == "patchwright" and task in ("refresh", "reorder"):
                     # The work tree shows one patch; the last one has all of it.
                     patchwright(bench.project, bench.cache, "edit", str(count))
@@ -259,7 +270,10 @@ def measure(folder: Path, count: int, rounds: int) -> dict[str, dict[str, float]
         for task, found in trees.items():
             assert len(set(found.values())) == 1, (task, found)
     return {
-        task: {name: statistics.median(times) for name, times in found.items()}
+        task: {
+            name: (statistics.median(t[0] for t in times), statistics.median(t[1] for t in times))
+            for name, times in found.items()
+        }
         for task, found in seconds.items()
     }
 
@@ -272,9 +286,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="bench-series-") as folder:
         medians = measure(Path(folder).resolve(), options.patches, options.rounds)
     for task, found in medians.items():
-        for name, median in found.items():
-            ratio = found["patchwright"] / median
-            print(f"{task:8} {name:12} {median:8.3f} s   ours / {name}: {ratio:.3f}")
+        ours = found["patchwright"]
+        for name, (passed, cpu) in found.items():
+            print(
+                f"{task:8} {name:12} {passed:8.3f} s   ours / {name}: {ours[0] / passed:.3f}"
+                f"   of CPU time: {ours[1] / cpu:.3f}"
+            )
 
 
 if __name__ == "__main__":
