@@ -412,3 +412,12 @@ def test_what_no_patch_can_carry_is_refused(project: TinyProject) -> None:
     (tree / "tiny/.git").mkdir()
     ran = project.run("refresh")
     assert (ran.code, "a git repository in the work tree" in ran.err) == (2, True)
+
+
+def test_a_new_patch_without_changes_is_not_forgotten(project: TinyProject) -> None:
+    assert project.run("new", "x", "-m", "A day's thoughts.").code == 0
+    for command in (["edit", "2"], ["new", "y", "-m", ""], ["drop", "2"]):
+        ran = project.run(*command)
+        assert (ran.code, "no patch has: a new patch" in ran.err) == (1, True), command
+    assert project.run("edit", "--close").code == 0
+    assert project.run("edit", "2").code == 0

@@ -61,7 +61,7 @@ def change_series(
 
 
 def _leave(bench: Bench, session: Session) -> None:
-    changed = bench.scan(session).changed if session.kind != "new" else (b"(a new patch)",)
+    changed = bench.scan(session).changed if session.kind != "new" else (b"a new patch",)
     if changed:
         raise unsaved(bench, session, changed)
 

@@ -125,6 +125,8 @@ def _free(bench: Bench) -> None:
     session = bench.session()
     if session is not None and bench.tree.is_dir():
         changed = bench.scan(session).changed
+        if session.kind == "new":
+            changed = changed or (b"a new patch",)  # its words are nowhere else
         if changed:
             raise unsaved(bench, session, changed)
 
