@@ -242,7 +242,7 @@ def test_starts_of_one_bisection_take_turns(
     lock = tmp_path / "lock"
     probe = f"mkdir {lock} || exit 1; sleep 0.1; rmdir {lock}; exit 0"
     ran = project.run("bisect", "--probe", probe, "-j", "3", "--runs", "2")
-    assert (ran.code, "no failure" in ran.out) == (0, True)
+    assert (ran.code, "no failure" in ran.out) == (0, True), ran.out + ran.err
 
 
 # What is on record
