@@ -64,7 +64,7 @@ def run_environment(
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
         # An environment that `rebuild` made has flashinfer-cubin with the local version of
         # its own state; the tree under test is another one. What the check is to keep out,
-        # a prebuilt flashinfer_jit_cache, is hidden from every run.
+        # a prebuilt flashinfer_jit_cache, is an error of the run that imports it (proof.py).
         "FLASHINFER_DISABLE_VERSION_CHECK": "1",
     }
     return environment
