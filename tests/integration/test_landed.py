@@ -158,7 +158,9 @@ def test_landed_by_patch_id_and_by_content(tmp_path: Path, upstream: Upstream, s
     row = landed(made, "--fetch")
     assert (row["landed"], row["commit"], row["head"]) == (True, merged, head)
     assert row["without"] == "passed"
-    assert row["status"] == f"Backport [{merged}]"
+    # Its title names the pull request that the patch does.
+    assert row["merged"] == merged
+    assert row["status"] == "Backport [https://github.com/o/tiny/pull/7]"
 
 
 def test_landed_in_other_words(tmp_path: Path, upstream: Upstream) -> None:
@@ -167,17 +169,26 @@ def test_landed_in_other_words(tmp_path: Path, upstream: Upstream) -> None:
     assert (row["landed"], row["verdict"], row["commit"]) == (True, "upstream", None)
 
 
+def test_merged_but_not_the_same(tmp_path: Path, upstream: Upstream) -> None:
+    merged = upstream.commit("twenty, done better (#7)", text({20: "line_20 = 'better'"}))
+    made = project(tmp_path, upstream)
+    ran = made.run("landed", "--fetch", "--no-static")
+    assert "0001 merged, not the same" in ran.out
+    assert f"its pull request is in the branch: {merged[:12]}" in ran.out
+
+
 def test_landed_writes_the_status_when_asked(tmp_path: Path, upstream: Upstream) -> None:
     made = project(tmp_path, upstream)
     assert made.run("lock").code == 0
-    merged = upstream.commit("twenty (#7)", text({20: "line_20 = 'ours'"}))
+    upstream.commit("twenty (#7)", text({20: "line_20 = 'ours'"}))
     path = next((made.root / "patches").iterdir())
     before = path.read_bytes()
     ran = made.run("landed", "--fetch", "--no-static")
     assert "0001 landed" in ran.out
     assert path.read_bytes() == before
     assert made.run("landed", "--no-static", "--write").code == 0
-    assert f"Upstream-Status: Backport [{merged}]\n" in path.read_text(encoding="utf-8")
+    status = "Upstream-Status: Backport [https://github.com/o/tiny/pull/7]\n"
+    assert status in path.read_text(encoding="utf-8")
     assert made.run("lock", "--check").code == 0
     assert made.run("landed", "--no-static", "--write").out.endswith("nothing to write\n")
     assert made.run("undo").code == 0

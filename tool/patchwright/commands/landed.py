@@ -66,6 +66,8 @@ def _word(one: Landed) -> str:
         return "landed"
     if one.without is not None and one.without.outcome == "passed":
         return "landed (by its test)"
+    if one.merged is not None:
+        return "merged, not the same"
     return "partly" if one.move.verdict == "partly-upstream" or _some(one) else "not landed"
 
 
@@ -78,6 +80,8 @@ def _why(one: Landed) -> Iterator[str]:
         yield f"the same change as {one.commit}"
     elif one.landed or _some(one):
         yield one.move.reason.splitlines()[0]
+    if one.merged is not None and one.commit is None:
+        yield f"its pull request is in the branch: {one.merged}"
     if one.without is not None and one.without.outcome == "passed":
         yield "its smoke test passes there without it"
     elif one.landed and one.without is not None and one.without.outcome in ("failed", "error"):
@@ -93,6 +97,7 @@ def _json(one: Landed) -> dict[str, Any]:
         "number": one.move.number, "upstream": one.move.upstream, "landed": one.landed,
         "verdict": one.move.verdict, "reason": one.move.reason, "head": one.head.oid,
         "commit": one.commit.oid if one.commit else None,
+        "merged": one.merged.oid if one.merged else None,
         "without": one.without.outcome if one.without else None,
         "pull": {"address": one.pull.address, "state": one.pull.state, "why": one.pull.why}
         if one.pull else None,

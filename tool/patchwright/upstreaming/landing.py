@@ -25,6 +25,7 @@ class Landed:
     """What is known of one patch upstream.
 
     ``commit`` is the upstream commit that has it, where one was found by its patch id;
+    ``merged`` the one whose title names its pull request: what was merged may differ;
     ``without`` how its smoke test ends on upstream's branch without it; ``status`` the
     Upstream-Status that follows, empty where it stays.
     """
@@ -32,6 +33,7 @@ class Landed:
     move: Move
     head: Commit
     commit: Commit | None = None
+    merged: Commit | None = None
     without: Without | None = None
     pull: Pull | None = None
     status: str = ""
@@ -71,7 +73,8 @@ def _upstream(project: Project, history: History, *, static: bool) -> list[Lande
     found = []
     for move in moves:
         pull = ask(pull_of(move.patch)) if pull_of(move.patch) else None
-        one = Landed(move, head, _by_patch_id(history, move, head), without.get(move.number), pull)
+        one = Landed(move, head, _by_patch_id(history, move, head), _by_pull(history, move, head),
+                     without.get(move.number), pull)  # fmt: skip
         found.append(replace(one, status=_status(one)))
     return found
 
@@ -91,6 +94,21 @@ def _without(
     # The branch is nobody's pin: its commit keeps it apart from all of them.
     at.use(replace(locked, commit=oid, revision=oid), replace(pristine, tree=tree))
     return without_each(at, moves)
+
+
+def _by_pull(history: History, move: Move, head: Commit) -> Commit | None:
+    """Return the commit of the branch that says it is the pull request a patch names.
+
+    Servers that squash a pull request end the title with its number: ``… (#3903)``.
+    """
+    number = pull_of(move.patch).rpartition("/")[2]
+    start = history.commit(history.config.revision or f"v{history.config.version}")
+    if not number or start is None:
+        return None
+    done = history.git.run("log", "--fixed-strings", f"--grep=(#{number})", "--format=%H%x09%s",
+                           f"{start}..{head.oid}")  # fmt: skip
+    lines = (line.split("\t", 1) for line in done.stdout.decode("utf-8", "replace").splitlines())
+    return next((Commit(*pair) for pair in lines if pair[1].endswith(f"(#{number})")), None)
 
 
 def _by_patch_id(history: History, move: Move, head: Commit) -> Commit | None:
@@ -127,7 +145,7 @@ def _status(one: Landed) -> str:
     pull = one.pull
     if one.landed:
         where = one.commit.oid if one.commit is not None else ""
-        if pull is not None and pull.state == "merged":
+        if pull is not None and (pull.state == "merged" or one.merged is not None):
             where = pull.address
         wanted = f"Backport [{where or one.head.oid}]"
     elif pull is not None and pull.state == "closed":
