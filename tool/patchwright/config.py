@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn, cast
 
 from patchwright.errors import InputError
+from patchwright.upstreaming.contribution import Contribution, read_contribution
 
 FILE_NAME = "pyproject.toml"
 LOCK_NAME = "upstream.lock"
@@ -21,7 +22,7 @@ SOURCES = ("wheel", "sdist", "git")
 _ROOT_KEYS = ("arch", "smoke-deadline", "upstreams", "environment", "startup")
 _UPSTREAM_KEYS = (
     "source", "distribution", "version", "path", "git", "revision", "packages", "layout", "outside",
-    "version-files", "companions", "prebuilt",
+    "version-files", "companions", "prebuilt", "contribute",
 )  # fmt: skip
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 _ARCH = re.compile(r"sm_\d{2,3}[af]?")
@@ -83,6 +84,7 @@ class UpstreamConfig:
     version_files: tuple[str, ...] = ()
     companions: tuple[Companion, ...] = ()
     prebuilt: tuple[str, ...] = ()
+    contribute: Contribution = field(default_factory=Contribution)
 
 
 @dataclass(frozen=True)
@@ -219,6 +221,12 @@ class _Table:
             self.refuse(name, "a list of texts is expected", 'write it as ["a", "b"]')
         return tuple(value)
 
+    def flag(self, name: str) -> bool | None:
+        value = self.values.get(name)
+        if value is not None and not isinstance(value, bool):
+            self.refuse(name, f"true or false is expected, not {_kind(value)}", "write it bare")
+        return value
+
     def seconds(self, name: str, default: float) -> float:
         value = self.values.get(name, default)
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e9:
@@ -268,6 +276,7 @@ def _upstream(name: str, table: _Table) -> UpstreamConfig:
         version_files=_paths(table, "version-files"),
         companions=_companions(table.table("companions")),
         prebuilt=tuple(_distribution(table, "prebuilt", name) for name in table.texts("prebuilt")),
+        contribute=read_contribution(table.table("contribute")),
     )
 
 

@@ -187,10 +187,15 @@ class Project:
         self.use(entry)
         return self._resolved[name]
 
-    def use(self, entry: LockedUpstream) -> None:
-        """Let ``entry`` be what its upstream resolves to, for this process only."""
+    def use(self, entry: LockedUpstream, pristine: Pristine | None = None) -> None:
+        """Let ``entry`` be what its upstream resolves to, for this process only.
+
+        ``pristine`` are its files, where they do not come from what a pin can name.
+        """
         self._pristine.pop(entry.name, None)
         self._resolved[entry.name] = entry
+        if pristine is not None:
+            self._pristine[entry.name] = pristine
 
     def pristine(self, upstream: str) -> Pristine:
         """Return an upstream's pristine tree, imported on first use."""

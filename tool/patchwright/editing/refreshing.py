@@ -303,6 +303,8 @@ def abort(project: Project) -> None:
                 "no conflict waits", where=str(bench.path),
                 next_step="leave the work tree with `patchwright edit --close`",
             )  # fmt: skip
+        if waiting.of_bump:
+            raise _bumps(waiting, bench)
         then = next((i for i in waiting.plan.items if i.patch.number == waiting.then), None)
         if then is None or waiting.series != digest(project.series):
             bench.close()
@@ -356,9 +358,19 @@ def _waiting(project: Project, bench: Bench) -> tuple[Session, Waiting]:
             "no conflict waits", where=str(bench.path),
             next_step="write the work tree back with `patchwright refresh`",
         )  # fmt: skip
+    if waiting.of_bump:
+        raise _bumps(waiting, bench)
     if waiting.series != digest(project.series):
         raise AnswerNo(
             f"the series was changed while `{waiting.plan.command}` waited", where=str(bench.tree),
             next_step="give it up with `patchwright refresh --abort` and start again",
         )  # fmt: skip
     return session, waiting
+
+
+def _bumps(waiting: Waiting, bench: Bench) -> AnswerNo:
+    return AnswerNo(
+        f"this conflict is one of `{waiting.plan.command}`", where=str(bench.tree),
+        next_step="go on with `patchwright bump --continue`, or give up with `patchwright bump "
+        "--abort`",
+    )  # fmt: skip

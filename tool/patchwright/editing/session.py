@@ -57,6 +57,11 @@ class Waiting:
     resolved: Mapping[int, Resolution] = field(default_factory=dict)
     then: int | None = None
 
+    @property
+    def of_bump(self) -> bool:
+        """Whether a move of pins waits: its plan is not this one, `bump` knows it."""
+        return self.plan.command.startswith("bump ")
+
 
 @dataclass(frozen=True)
 class Session:
@@ -216,12 +221,14 @@ def refuse_while_waiting(project: Project) -> None:
     """Raise AnswerNo while a conflict waits: its plan was made for the series as it is."""
     session = Bench(project).session()
     if session is not None and session.waiting is not None:
+        bump = session.waiting.of_bump
         raise AnswerNo(
             f"`{session.waiting.plan.command}` waits for a conflict in "
             f"{session.waiting.origin:04d} to be resolved",
             where=str(Bench(project).tree),
-            next_step="resolve it and run `patchwright refresh --continue`, or leave that patch "
-            "out with --skip, or give it up with --abort",
+            next_step=f"resolve it and run `patchwright {'bump' if bump else 'refresh'} "
+            f"--continue`, {'' if bump else 'or leave that patch out with --skip, '}or give it up "
+            "with --abort",
         )
 
 

@@ -61,6 +61,23 @@ def find_distribution(config: UpstreamConfig, root: Path) -> Found:
     return found[name]
 
 
+def newest_version(config: UpstreamConfig, root: Path) -> str:
+    """Return the newest version that the index offers for this Python, pre-releases left out.
+
+    Raises PatchwrightError.
+    """
+    name = _pin(config).partition("==")[0]
+    arguments = ("pip", "compile", "--no-deps", "--no-header", "--no-annotate", "--upgrade", "-")
+    done = run_uv(*arguments, root=root, data=f"{name}\n")
+    if done.returncode:
+        _refuse(config, done.stderr)
+    lines = [line.strip().partition("==")[2] for line in done.stdout.splitlines()]
+    found = next((version for version in lines if version), "")
+    if not found:
+        _refuse(config, "uv named no version")
+    return found
+
+
 def install_wheel(
     config: UpstreamConfig, locked: LockedUpstream, target: Path, root: Path, *,
     fresh: bool = False, holds: int = -1,

@@ -27,7 +27,7 @@ from patchwright.upstreams.archive import BadArchive, link_faults, path_fault
 from patchwright.upstreams.layout import path_map
 
 # No helper programs (ext::), no transport without integrity (git://, http://).
-_TRANSPORTS = {"GIT_ALLOW_PROTOCOL": "https:ssh:file"}
+TRANSPORTS = {"GIT_ALLOW_PROTOCOL": "https:ssh:file"}
 _ADDRESS = re.compile(r"(?:https|ssh|file)://\S+|[\w.-]+@[\w.-]+:\S+")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _SHORT_COMMIT = re.compile(r"[0-9a-f]{4,39}")
@@ -54,13 +54,54 @@ def fetch_revision(
     A branch may have moved on since; a tag may not: PatchwrightError names both commits.
     Raises InputError for an address or revision that cannot be used.
     """
-    address = _address(config, root)
+    address = address_of(config, root)
     revision = validated_revision(config.revision or "HEAD")
+    with mirror(cache_dir, address) as git:
+        return _fetched(git, config, address, revision, locked)
+
+
+def check_tag(config: UpstreamConfig, cache_dir: Path, root: Path, locked: LockedUpstream) -> None:
+    """Raise PatchwrightError where the pinned tag is another commit now than the locked one."""
+    if config.revision is None or locked.commit is None or locked.revision != config.revision:
+        return
+    address = address_of(config, root)
+    with mirror(cache_dir, address) as git:
+        commit, is_tag = look_up(git, address, validated_revision(config.revision))
+    if is_tag and commit != locked.commit:
+        raise _rewritten(config, config.revision, commit, locked.commit)
+
+
+def _rewritten(
+    config: UpstreamConfig, revision: str, now: str | None, locked: str
+) -> PatchwrightError:
+    return PatchwrightError(
+        f"tag {revision} is commit {now} now, the lock has {locked}",
+        where=f"upstream {config.name}",
+        next_step="ask upstream why the tag moved; `patchwright lock --upgrade` accepts the new "
+        "commit, `revision` with the commit id keeps the old one",
+    )
+
+
+def remote_tags(config: UpstreamConfig, cache_dir: Path, root: Path) -> tuple[str, ...]:
+    """Return the names of all tags of the repository. Raises PatchwrightError."""
+    address = address_of(config, root)
+    with mirror(cache_dir, address) as git:
+        done = git.run("ls-remote", "--quiet", "--tags", "--refs", "--", address,
+                       env=TRANSPORTS, ok=range(256))  # fmt: skip
+    if done.returncode:
+        refuse(address, done.stderr)
+    lines = done.stdout.decode("utf-8", "replace").splitlines()
+    return tuple(line.partition("\trefs/tags/")[2] for line in lines)
+
+
+@contextmanager
+def mirror(cache_dir: Path, address: str) -> Iterator[Git]:
+    """Yield the cache's bare repository for an address, for one process alone."""
     name = hashlib.sha256(address.encode()).hexdigest()[:32]
     folder = cache_dir / "git"
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(folder / f"{name}.lock"), _mirror(folder / f"{name}.git") as git:
-        return _fetched(git, config, address, revision, locked)
+        yield git
 
 
 @contextmanager
@@ -84,14 +125,9 @@ def _fetched(
 ) -> Fetched:
     known = locked.commit if locked is not None else None
     if known is None or not _has(git, known):
-        commit, is_tag = _look_up(git, address, revision)
+        commit, is_tag = look_up(git, address, revision)
         if known is not None and is_tag and commit != known:
-            raise PatchwrightError(
-                f"tag {revision} is commit {commit} now, the lock has {known}",
-                where=f"upstream {config.name}",
-                next_step="ask upstream why the tag moved; `patchwright lock` accepts the new "
-                "commit, `revision` with the commit id keeps the old one",
-            )  # fmt: skip
+            raise _rewritten(config, revision, commit, known)
         known = _fetch(git, address, known or commit or revision)
     tree = git.run("rev-parse", "--verify", "--end-of-options", f"{known}^{{tree}}")
     tree_id = tree.stdout.decode().strip()
@@ -116,7 +152,8 @@ def store_revision(fetched: Fetched, config: UpstreamConfig, store: ObjectStore)
     return fetched.tree
 
 
-def _address(config: UpstreamConfig, root: Path) -> str:
+def address_of(config: UpstreamConfig, root: Path) -> str:
+    """Return where a git repository is fetched from. Raises InputError."""
     if config.path is not None:
         folder = (root / config.path).resolve()
         if not folder.is_dir():
@@ -134,15 +171,15 @@ def _address(config: UpstreamConfig, root: Path) -> str:
     return address
 
 
-def _look_up(git: Git, address: str, revision: str) -> tuple[str | None, bool]:
+def look_up(git: Git, address: str, revision: str) -> tuple[str | None, bool]:
     """Return the commit of a tag or branch, and whether it is a tag."""
     if _COMMIT.fullmatch(revision):
         return revision, False
     tag = f"refs/tags/{revision}"
     names = (f"{tag}^{{}}", tag, f"refs/heads/{revision}", revision)
-    done = git.run("ls-remote", "--quiet", "--", address, *names, env=_TRANSPORTS, ok=range(256))
+    done = git.run("ls-remote", "--quiet", "--", address, *names, env=TRANSPORTS, ok=range(256))
     if done.returncode:
-        _refuse(address, done.stderr)
+        refuse(address, done.stderr)
     lines = done.stdout.decode("utf-8", "replace").splitlines()
     refs = {name: oid for oid, _, name in (line.partition("\t") for line in lines)}
     found = next((name for name in names if name in refs), None)
@@ -162,16 +199,16 @@ def _fetch(git: Git, address: str, revision: str) -> str:
     if _COMMIT.fullmatch(revision) and (
         _has(git, revision)
         or not git.run(*options, "--depth=1", "--", address, revision,
-                       env=_TRANSPORTS, ok=range(256)).returncode
+                       env=TRANSPORTS, ok=range(256)).returncode
     ):  # fmt: skip
         return revision
     # Some servers give no single commits, and no server finds a short id.
     assert git.git_dir is not None
     whole = ("--unshallow",) if (git.git_dir / "shallow").exists() else ()
     done = git.run(*options, *whole, "--", address, "+refs/heads/*:refs/all/heads/*",
-                   "+refs/tags/*:refs/all/tags/*", env=_TRANSPORTS, ok=range(256))  # fmt: skip
+                   "+refs/tags/*:refs/all/tags/*", env=TRANSPORTS, ok=range(256))  # fmt: skip
     if done.returncode:
-        _refuse(address, done.stderr)
+        refuse(address, done.stderr)
     found = git.run("rev-parse", "--verify", "--quiet", "--end-of-options",
                     f"{revision}^{{commit}}", ok=(0, 1, 128))  # fmt: skip
     if found.returncode:
@@ -196,7 +233,8 @@ def _submodules(git: Git, tree: str) -> dict[str, str]:
     return found
 
 
-def _refuse(address: str, stderr: bytes) -> NoReturn:
+def refuse(address: str, stderr: bytes) -> NoReturn:
+    """Raise PatchwrightError for a git that could not fetch, by what it said."""
     reason = "; ".join(stderr.decode("utf-8", "replace").strip().splitlines())[:600]
     # No login in a message: https://user:token@host/…
     where = re.sub(r"//[^/@]*@", "//", address)
