@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import sqlite3
@@ -190,3 +191,18 @@ def test_a_cache_that_cannot_be_written_is_no_error(
     monkeypatch.setattr(sqlite3, "connect", read_only)
     assert tiny.run("status", "--json").code == 0
     assert tiny.run("status", "--json", "--to", "1") == first
+
+
+def test_a_command_leaves_no_file_open(tmp_path: Path) -> None:
+    project = make_project(tmp_path, {"tiny/a.py": "A = 1\n"})
+    project.add_patch(1, {"tiny/a.py": "A = 2\n"}, title="a", fields={"Smoke": None})
+    assert project.run("lock").code == 0
+    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    gc.disable()
+    try:
+        for _ in range(3):
+            assert project.run("status").code == 0
+        after = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    finally:
+        gc.enable()
+    assert after == before

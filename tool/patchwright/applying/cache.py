@@ -63,6 +63,10 @@ class AppliedCache:
             self._connection.close()
             self._connection = None
 
+    def __del__(self) -> None:
+        # A connection refers to itself: by itself it stays open until garbage is collected.
+        self.close()
+
     def _select(self, wanted: str) -> str | None:
         if self._connection is None and not self.path.exists():
             return None
