@@ -111,10 +111,11 @@ def test_both_upstreams_import_from_it(place: Path, rebuilt: dict[str, Any]) -> 
     assert version.startswith("0.6.3+pw.")
 
 
-def test_the_import_tier_passes_in_it(place: Path, rebuilt: dict[str, Any]) -> None:
+def test_the_import_tier_passes_in_it(place: Path, rebuilt: dict[str, Any], tmp_path: Path) -> None:
+    _stub_driver(place, tmp_path / "stub")
     done = tool(
         "verify", "--tier", "import", "--require", "import", "--json",
-        PATCHWRIGHT_ENVIRONMENT=str(place),
+        PATCHWRIGHT_ENVIRONMENT=str(place), LD_LIBRARY_PATH=str(tmp_path / "stub"),
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     verdicts = {row["verdict"] for row in json.loads(done.stdout)["results"]}
