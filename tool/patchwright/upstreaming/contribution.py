@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 _CONTRIBUTE_KEYS = (
     "profile", "repository", "branch", "templates", "title", "sign-off", "checks", "ci",
-    "reviewers",
+    "reviewers", "fork",
 )  # fmt: skip
 _TITLES = ("conventional", "plain")
 
@@ -34,6 +34,7 @@ class Contribution:
     checks: tuple[str, ...] | None = None
     ci: str | None = None
     reviewers: tuple[str, ...] | None = None
+    fork: str | None = None
 
 
 def read_contribution(table: _Table) -> Contribution:
@@ -60,5 +61,5 @@ def read_contribution(table: _Table) -> Contribution:
             table.refuse("templates", f"{path!r} leaves the repository", "give repository paths")
     return Contribution(
         profile=table.text("profile"), repository=repository, branch=branch, title=title,
-        sign_off=table.flag("sign-off"), ci=table.text("ci"), **lists,
+        sign_off=table.flag("sign-off"), ci=table.text("ci"), fork=table.text("fork"), **lists,
     )  # fmt: skip

@@ -30,6 +30,7 @@ class Profile:
     be given; the first that is there counts. ``title`` is ``conventional`` (``fix(jit):
     …``) or ``plain``. ``checks`` name what that repository runs on changed files, ``ci``
     says how its own machines are asked, ``reviewers`` what its reviewers want, for people.
+    ``fork`` is the git address that branches are pushed to.
     """
 
     name: str = ""
@@ -41,6 +42,7 @@ class Profile:
     checks: tuple[str, ...] = ("pre-commit",)
     ci: str = ""
     reviewers: tuple[str, ...] = ()
+    fork: str = ""
     source: str = ""
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple, NoReturn
@@ -134,6 +134,19 @@ def _fetched(
     return Fetched(Git(git.git_dir), known, tree_id, _submodules(git, tree_id))
 
 
+def at_remote(git: Git, address: str, *args: str, env: Mapping[str, str] | None = None) -> bytes:
+    """Run a git command that talks to ``address`` and return what it prints.
+
+    Raises InputError for an address that git is not let near, PatchwrightError where the
+    other side cannot be reached or refuses; no login in an address is told.
+    """
+    _check_address(address, "the command line")
+    done = git.run(*args, env={**TRANSPORTS, **(env or {})}, ok=range(256))
+    if done.returncode:
+        refuse(address, done.stderr, "push to" if args[0] == "push" else "fetch from")
+    return done.stdout
+
+
 def store_revision(fetched: Fetched, config: UpstreamConfig, store: ObjectStore) -> str:
     """Copy the tree of a commit into the store and return its id. Raises BadArchive."""
     pack = fetched.git.run("pack-objects", "--quiet", "--revs", "--stdout",
@@ -163,12 +176,21 @@ def address_of(config: UpstreamConfig, root: Path) -> str:
             )  # fmt: skip
         return str(folder)
     address = config.git or ""
+    _check_address(address, f"pyproject.toml: upstream {config.name}")
+    return address
+
+
+def _check_address(address: str, where: str) -> None:
     if not _ADDRESS.fullmatch(address) and not (address.startswith("/") and Path(address).is_dir()):
         raise InputError(
-            f"{address!r} is not an address that git fetches from here", where="pyproject.toml",
-            next_step=f"give upstream {config.name} an https, ssh or file address",
+            f"{without_login(address)!r} is not an address that git uses from here", where=where,
+            next_step="give an https, ssh or file address, or the folder of a clone",
         )  # fmt: skip
-    return address
+
+
+def without_login(text: str) -> str:
+    """Return text with addresses like https://user:token@host/… rid of what stands before @."""
+    return re.sub(r"(?<=://)[^/@\s]*@", "", text)
 
 
 def look_up(git: Git, address: str, revision: str) -> tuple[str | None, bool]:
@@ -233,16 +255,15 @@ def _submodules(git: Git, tree: str) -> dict[str, str]:
     return found
 
 
-def refuse(address: str, stderr: bytes) -> NoReturn:
-    """Raise PatchwrightError for a git that could not fetch, by what it said."""
+def refuse(address: str, stderr: bytes, doing: str = "fetch from") -> NoReturn:
+    """Raise PatchwrightError for a git that could not reach a remote, by what it said."""
     reason = "; ".join(stderr.decode("utf-8", "replace").strip().splitlines())[:600]
-    # No login in a message: https://user:token@host/…
-    where = re.sub(r"//[^/@]*@", "//", address)
-    reason = reason.replace(address, where)
+    where = without_login(address)
+    reason = without_login(reason)
     if re.search(r"Username|Password|[Aa]uthentication|Permission denied|\b40[13]\b", reason):
         step = "use an ssh address with your agent, or a local clone with `path`"
     elif disk_is_full(stderr):
         step = MAKE_ROOM
     else:
         step = "check the address, network and proxy, or give a local clone with `path`"
-    raise PatchwrightError(f"git cannot fetch from it ({reason})", where=where, next_step=step)
+    raise PatchwrightError(f"git cannot {doing} it ({reason})", where=where, next_step=step)
