@@ -11,6 +11,7 @@ import pytest
 from patchwright.smoke.compiler import Compiler, find_compiler
 from patchwright.smoke.device_code import (
     cubin,
+    cubin_and_ptx,
     first_difference,
     kernels,
     kernels_of,
@@ -97,6 +98,14 @@ def test_equal_text_is_compiled_once(tree: Trees, tmp_path: Path) -> None:
     assert kernels(spec_of(moved, "10.0a"), "comm.cu", memory=NO_MEMORY) == first
     with pytest.raises(Blocked, match="of free memory to compile"):
         kernels(spec_of(tree, "12.0a"), "comm.cu", memory=NO_MEMORY)
+
+
+def test_one_compile_gives_object_and_ptx(tree: Trees) -> None:
+    spec = spec_of(tree, "10.0a")
+    both = cubin_and_ptx(spec, "comm.cu")
+    assert cubin(spec, "comm.cu", memory=NO_MEMORY) == both[0]
+    assert ptx(spec, "comm.cu", memory=NO_MEMORY) == both[1]
+    assert ".target sm_100a" in both[1]
 
 
 def test_flags_are_part_of_what_was_compiled(tree: Trees, tmp_path: Path) -> None:

@@ -24,15 +24,17 @@ from patchwright.audit.sources import Lost, Sources
 from patchwright.audit.trees import StoredTrees
 from patchwright.audit.verdicts import code_of_audit, write
 from patchwright.smoke import device_code
-from patchwright.smoke.compiler import Compiler, find_compiler
+from patchwright.smoke.compiler import Compiler, find_compiler, wheel_includes
 from patchwright.smoke.jit import JitSpec, jit_spec, target
 from patchwright.smoke.outcomes import Blocked, SmokeError, UpstreamRefused
-from patchwright.smoke.preprocessed import Line, Preprocessed
+from patchwright.smoke.preprocessed import Preprocessed, lines_of_one
 from patchwright.smoke.trees import Trees
 from patchwright.upstreams.layout import PathMap
 
 # Where a module's generated sources lie: another folder for each run and architecture.
-_GENERATED = re.compile(r"/[^\s\"]*/generated/")
+_GENERATED = "/generated/"
+# Reasons that may be gone at the next run.
+_PASSING = re.compile(r"needs more|within \S+ s\b|without an answer")
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,7 @@ class GuardAudit:
         self.folder = cache_dir / "audit" / "guards"
         self.sources = Sources(stored, upstream)
         self.compiler: Compiler = find_compiler()
+        self._digests: dict[Path, str] = {}
 
     def modules(
         self, names: Sequence[str], say: Callable[[str], None] = lambda _: None
@@ -111,44 +114,47 @@ class GuardAudit:
         """Compare every CUDA source of the modules (``path::generator``), two at a time."""
         tasks: list[tuple[str, Path, JitSpec, JitSpec]] = []
         found: list[Compared] = []
-        asked = []
+        asked: dict[str, dict[str, str]] = {}
         for name in names:
             known = self._recall_module(name)
             if known is not None:
                 found += known
                 continue
             say(f"asking {name.rpartition('::')[2]}")
-            asked.append(name)
+            asked[name] = {}
             try:
                 first = spec_for(self.trees, name, self.reference, self.knowledge)
                 second = spec_for(self.trees, name, self.target, self.knowledge, force=self.force,
                                   reference=self.reference)  # fmt: skip
             except (SmokeError, UpstreamRefused, Blocked) as error:
-                found.append(Compared(name, "", why=str(error)))
+                found.append(Compared(name, "", why=" ".join(str(error).split())))
                 continue
             tasks += [(name, s, first, second) for s in first.sources if s.suffix == ".cu"]
         done = 0
 
         def one(task: tuple[str, Path, JitSpec, JitSpec]) -> Compared:
             nonlocal done
-            result = self._source(*task)
+            result, needs = self._source(*task)
+            asked[task[0]].update((n, d) for n, d in needs.items() if not self._in_tree(n))
             done += 1
             say(f"{done}/{len(tasks)} {task[1].name}")
             return result
 
         with ThreadPoolExecutor(2) as pool:
             made = found + list(pool.map(one, tasks))
-        for name in asked:
+        for name, needs in asked.items():
             rows = [row for row in made if row.module == name]
-            # What the machine lacked at this moment may be there at the next.
-            if not any(row.why.startswith("needs more") for row in rows):
-                write(self._module_path(name), [asdict(row) for row in rows])
+            if not any(_PASSING.search(row.why) for row in rows):
+                record = {"needs": needs, "rows": [asdict(row) for row in rows]}
+                write(self._module_path(name), record)
         return sorted(made, key=lambda row: (names.index(row.module), row.source))
 
     @cached_property
     def _surroundings(self) -> str:
         """Everything that all modules are compared with: trees, compiler, headers, targets."""
-        headers = sorted(p.name for p in (self.compiler.home / "include").glob("*"))
+        folders = (self.compiler.home / "include", *wheel_includes(self.compiler))
+        # A header that was missing may be there now.
+        headers = sorted(p.name for folder in folders for p in folder.glob("*"))
         parts = (repr(self.stored.state), self.compiler.identity, repr(headers), self.reference,
                  self.target, str(self.force), repr(self.knowledge.arguments),
                  code_of_audit())  # fmt: skip
@@ -159,58 +165,79 @@ class GuardAudit:
         return self.folder / key[:2] / f"{key}.json"
 
     def _recall_module(self, name: str) -> list[Compared] | None:
-        with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
-            rows = json.loads(self._module_path(name).read_bytes())
-            return [_row(dict(row)) for row in rows]
+        data = self._recall(self._module_path(name))
+        with suppress(KeyError, TypeError, AttributeError):
+            return [_row(dict(row)) for row in data["rows"]] if data else None
         return None
 
-    def _source(self, module: str, source: Path, first: JitSpec, second: JitSpec) -> Compared:
+    def _source(
+        self, module: str, source: Path, first: JitSpec, second: JitSpec
+    ) -> tuple[Compared, dict[str, str]]:
+        """Return the comparison and the files that it was made from, with their digests."""
         key = self._key(source, first, second)
         path = self.folder / key[:2] / f"{key}.json"
-        known = self._recall(path)
-        if known is not None:
-            return _row(known)
+        data = self._recall(path)
+        with suppress(KeyError, TypeError, AttributeError):
+            if data:
+                return _row(dict(data["result"]) | {"module": module}), data["needs"]
         try:
             texts = [
                 device_code.preprocess(spec, _own(spec, source), arch, compiler=self.compiler)
                 for spec, arch in ((first, self.reference), (second, self.target))
             ]
         except (SmokeError, UpstreamRefused, Blocked) as error:
-            return Compared(module, source.name, why=" ".join(str(error).split()))
+            return Compared(module, source.name, why=" ".join(str(error).split())), {}
         result = self._compared(module, source, *texts)
+        generated = tuple(f"{spec.workspace}/" for spec in (first, second))
         needs = {
-            str(Path(name).relative_to(self.trees.site)): _digest(Path(name))
-            for text in texts
-            for name in text.files
-            if Path(name).is_relative_to(self.trees.site)
+            self._named(name): self._digest(Path(name))
+            for name in frozenset().union(*(text.files for text in texts))
+            if not name.startswith(generated)
         }
         write(path, {"needs": needs, "result": asdict(result)})
-        return result
+        return result, needs
+
+    def _named(self, path: str) -> str:
+        """Return a file's name: the same wherever the tree and the toolkit stand."""
+        for folder, name in ((self.trees.site, ""), (self.compiler.home, "$cuda_home/")):
+            if path.startswith(f"{folder}/"):
+                return name + path[len(f"{folder}/") :]
+        return path
+
+    def _in_tree(self, name: str) -> bool:
+        return not name.startswith(("/", "$cuda_home/"))
+
+    def _place(self, name: str) -> Path:
+        if name.startswith("$cuda_home/"):
+            return self.compiler.home / name.removeprefix("$cuda_home/")
+        return self.trees.site / name
 
     def _key(self, source: Path, first: JitSpec, second: JitSpec) -> str:
-        parts = [self.compiler.identity, code_of_audit(), source.name, _digest(source)]
+        parts = [self.compiler.identity, code_of_audit(), source.name, self._digest(source)]
         for spec in (first, second):
             # A generated source includes what is generated beside it.
             beside = _own(spec, source).parent
             if beside.is_relative_to(spec.workspace):
-                parts += [_digest(p) for p in sorted(beside.iterdir()) if p.is_file()]
+                parts += [self._digest(p) for p in sorted(beside.iterdir()) if p.is_file()]
             parts += [spec.name, *spec.nvcc_flags, *spec.gencode]
         return hashlib.sha256("\0".join((*parts, self.reference, self.target)).encode()).hexdigest()
 
     def _recall(self, path: Path) -> dict[str, Any] | None:
         with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
             data = json.loads(path.read_bytes())
-            if all(_digest(self.trees.site / n) == d for n, d in data["needs"].items()):
-                return dict(data["result"])
+            if all(self._digest(self._place(n)) == d for n, d in data["needs"].items()):
+                return dict(data)
         return None
+
+    def _digest(self, path: Path) -> str:
+        if path not in self._digests:
+            self._digests[path] = hashlib.sha256(path.read_bytes()).hexdigest()
+        return self._digests[path]
 
     def _compared(
         self, module: str, source: Path, first: Preprocessed, second: Preprocessed
     ) -> Compared:
-        one, other = ([placed(line) for line in text.lines] for text in (first, second))
-        mine, theirs = set(one), set(other)
-        lost = [line for line in one if line not in theirs]
-        own = [line for line in other if line not in mine]
+        lost, own = lines_of_one(*(placed(text.marked, text.site) for text in (first, second)))
         places: dict[str, list[int]] = {}
         for line in lost:
             places.setdefault(line.path, []).append(line.number)
@@ -239,14 +266,22 @@ class GuardAudit:
         ]
 
 
-def placed(line: Line) -> Line:
-    """Return a line with the same path of a generated file for both architectures.
+def placed(marked: str, site: Path) -> str:
+    """Return preprocessed text with the same paths for both architectures.
 
-    The path stands in the text as well, where a check names its file.
+    Files of the tree become relative to it, generated ones to their folder, also where
+    a check names its file in the text.
     """
-    return line._replace(
-        path=_GENERATED.sub("generated/", line.path), text=_GENERATED.sub("generated/", line.text)
-    )
+    folders = set()
+    at = marked.find(_GENERATED)
+    while at >= 0:
+        start = max(marked.rfind(mark, 0, at) for mark in '"\n') + 1
+        folders.add(marked[start : at + len(_GENERATED)])
+        at = marked.find(_GENERATED, at + 1)
+    for folder in folders:
+        if folder.startswith("/") and not folder.startswith(f"{site}/"):
+            marked = marked.replace(folder, "generated/")
+    return marked.replace(f'"{site}/', '"')
 
 
 def _own(spec: JitSpec, source: Path) -> Path:
@@ -272,7 +307,3 @@ def summary(found: Sequence[Compared]) -> Mapping[str, int]:
         else:
             counts[next((k for k in ("kernel", "barrier") if k in kinds), "code")] += 1
     return counts
-
-
-def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -70,15 +70,16 @@ def compare_objects(
     ``memory`` is what one compile may need, in bytes. Raises what ``device_code`` raises:
     UpstreamRefused with the compiler's sentence, Blocked, SmokeError.
     """
-    cubins = [
-        device_code.cubin(spec, source, arch, memory=memory) for spec, arch in (first, second)
+    compiled: list[tuple[Cubin, str | None]] = [
+        device_code.cubin_and_ptx(spec, source, arch, memory=memory)
+        if ptx
+        else (device_code.cubin(spec, source, arch, memory=memory), None)
+        for spec, arch in (first, second)
     ]
+    cubins = [cubin for cubin, _ in compiled]
     problems = list(compare_cubins(*cubins, major=second[1].partition(".")[0]))
     if ptx:
-        texts = [
-            device_code.ptx(spec, source, arch, memory=memory) for spec, arch in (first, second)
-        ]
-        counts = [instruction_counts(text) for text in texts]
+        counts = [instruction_counts(text or "") for _, text in compiled]
         problems += compare_counts(*counts, rewrites=rewrites)
     ratios = _ratios(*cubins)
     sizes = [sum(k.code_size for k in c.kernels.values()) for c in cubins]

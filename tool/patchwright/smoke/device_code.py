@@ -31,7 +31,8 @@ from patchwright.smoke.preprocessed import Line, Preprocessed, first_difference
 
 __all__ = [
     "Cubin", "Kernel", "Line", "Options", "Preprocessed",
-    "cubin", "first_difference", "kernels", "kernels_of", "mnemonic_counts", "preprocess", "ptx",
+    "cubin", "cubin_and_ptx", "first_difference", "kernels", "kernels_of", "mnemonic_counts",
+    "preprocess", "ptx",
 ]  # fmt: skip
 
 Source = str | Path
@@ -74,8 +75,20 @@ def cubin(
 ) -> Cubin:
     """Compile ``source`` and return what the object holds."""
     known = options.get("compiler") or find_compiler()
-    data = _compiled("cubin", spec, source, arch, options | {"compiler": known})
+    (data,) = _compiled(("cubin",), spec, source, arch, options | {"compiler": known})
     return read_cubin(data, lambda names: _demangled(names, known))
+
+
+def cubin_and_ptx(
+    spec: JitSpec, source: Source, arch: str | None = None, **options: Unpack[Options]
+) -> tuple[Cubin, str]:
+    """Return both of one compile."""
+    known = options.get("compiler") or find_compiler()
+    data, text = _compiled(("cubin", "ptx"), spec, source, arch, options | {"compiler": known})
+    return (
+        read_cubin(data, lambda names: _demangled(names, known)),
+        text.decode("utf-8", "replace"),
+    )
 
 
 def kernels(
@@ -98,7 +111,8 @@ def kernels_of(
 
 def ptx(spec: JitSpec, source: Source, arch: str | None = None, **options: Unpack[Options]) -> str:
     """Return the PTX of ``source``."""
-    return _compiled("ptx", spec, source, arch, options).decode("utf-8", "replace")
+    (text,) = _compiled(("ptx",), spec, source, arch, options)
+    return text.decode("utf-8", "replace")
 
 
 def mnemonic_counts(ptx_text: str) -> Counter[str]:
@@ -112,13 +126,13 @@ def mnemonic_counts(ptx_text: str) -> Counter[str]:
 
 
 def _compiled(
-    kind: Kind, spec: JitSpec, source: Source, arch: str | None, options: Options
-) -> bytes:
+    kinds: Sequence[Kind], spec: JitSpec, source: Source, arch: str | None, options: Options
+) -> list[bytes]:
     job = Job.prepare(
         spec, source, arch, text=options.get("text"), compiler=options.get("compiler")
     )
     cache = ObjectCache((options.get("cache_dir") or cache_folder()) / "objects")
-    return job.compile(kind, cache, options.get("memory", 2 << 30), options.get("deadline", 900.0))
+    return job.compile(kinds, cache, options.get("memory", 2 << 30), options.get("deadline", 900.0))
 
 
 def _demangled(names: Sequence[str], compiler: Compiler) -> Mapping[str, str]:

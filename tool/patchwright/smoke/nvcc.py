@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -76,24 +77,41 @@ class Job:
         require_tree_files(self.spec.trees, text.files)
         return text
 
-    def compile(self, kind: Kind, cache: ObjectCache, memory: int, deadline: float) -> bytes:
-        """Return the object; the same text and flags are compiled once.
+    def compile(
+        self, kinds: Sequence[Kind], cache: ObjectCache, memory: int, deadline: float
+    ) -> list[bytes]:
+        """Return an object of each kind; the same text and flags are compiled once.
 
+        PTX lies on the way to a cubin: where both are asked, one compile makes both.
         ``memory`` is what the compiler may need, in bytes; ``deadline`` in seconds.
         """
         with tempfile.TemporaryDirectory(prefix="patchwright-nvcc-") as name:
             folder = Path(name)
             text = self.preprocess(folder, deadline)
-            parts = (kind, text.digest, self.gencode, self.compiler.identity)
-            key = hashlib.sha256("\0".join(parts).encode()).hexdigest()
+            made: dict[Kind, bytes] = {}
 
-            def make() -> bytes:
-                require_memory(memory)
-                output = folder / f"object.{kind}"
-                self._run([*self._command(folder, str(output)), f"-{kind}"], folder, deadline)
-                return output.read_bytes()
+            def make(kind: Kind) -> bytes:
+                if kind not in made:
+                    require_memory(memory)
+                    kept = folder / "kept"
+                    kept.mkdir(exist_ok=True)
+                    both = kind == "cubin" and "ptx" in kinds
+                    keep = ["--keep", f"--keep-dir={kept}"] if both else []
+                    output = folder / f"object.{kind}"
+                    command = self._command(folder, str(output))
+                    self._run([*command, f"-{kind}", *keep], folder, deadline)
+                    made[kind] = output.read_bytes()
+                    if both:
+                        (ptx,) = kept.glob("*.ptx")
+                        made["ptx"] = ptx.read_bytes()
+                return made[kind]
 
-            return cache.get(key, make)
+            found = []
+            for kind in kinds:
+                parts = (kind, text.digest, self.gencode, self.compiler.identity)
+                key = hashlib.sha256("\0".join(parts).encode()).hexdigest()
+                found.append(cache.get(key, partial(make, kind)))
+            return found
 
     def _run(
         self, argv: list[str], folder: Path, deadline: float, env: Mapping[str, str] | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from patchwright.smoke.outcomes import SmokeError
 
-_MARKER = re.compile(r'# (\d+) "((?:[^"\\]|\\.)*)"')
+_MARKER = re.compile(r'^# (\d+) "((?:[^"\\]|\\.)*)"[^\n]*(?:\n|\Z)', re.MULTILINE)
+_Part = tuple[str, int, str]
 _ASSIGNMENT = re.compile(r"(\w+)=(.*)")
 
 
@@ -43,7 +44,8 @@ class Preprocessed:
     @classmethod
     def of(cls, marked: str, flags: tuple[str, ...], site: Path) -> Preprocessed:
         """Return the text of a preprocessor's output, which has its line markers."""
-        text = "\n".join(line.text for line in _lines(marked, ""))
+        plain = _MARKER.sub("", marked)
+        text = "\n".join(line for line in plain.split("\n") if line.strip())
         return cls(text, flags, marked, site)
 
     @cached_property
@@ -55,13 +57,15 @@ class Preprocessed:
     @cached_property
     def lines(self) -> tuple[Line, ...]:
         """The lines of ``text`` with file and line, the tree's files relative to the site."""
-        return tuple(_lines(self.marked, f"{self.site}/"))
+        site = f"{self.site}/"
+        parts = _parts(self.marked)
+        return tuple(_lines((path.removeprefix(site), n, text) for path, n, text in parts))
 
     @property
     def files(self) -> frozenset[str]:
         """The paths of all files that the text was made from."""
-        markers = filter(None, map(_MARKER.match, self.marked.splitlines()))
-        return frozenset(m[2] for m in markers if not m[2].startswith("<"))
+        paths = {path for path, _, _ in _parts(self.marked)}
+        return frozenset(path for path in paths if not path.startswith("<"))
 
 
 def first_difference(old: Preprocessed, new: Preprocessed) -> str:
@@ -100,17 +104,40 @@ def device_preprocessor(dryrun: str) -> tuple[list[str], dict[str, str]]:
     raise SmokeError("nvcc --dryrun names no preprocessor of the device pass")
 
 
-def _lines(marked: str, site: str) -> Iterator[Line]:
-    """Yield the lines that are not blank, each placed by the marker before it."""
-    path, number = "", 0
-    # Not splitlines: a form feed in a comment or string does not end a line.
-    for line in marked.split("\n"):
-        if line.startswith("# ") and (marker := _MARKER.match(line)):
-            path, number = marker[2].removeprefix(site), int(marker[1])
-            continue
-        if line.strip():
-            yield Line(path, number, line)
-        number += 1
+def lines_of_one(marked: str, other: str) -> tuple[list[Line], list[Line]]:
+    """Return the lines that only the first and only the second text has, both with markers.
+
+    Hundreds of thousands of lines are equal: only what lies between two markers and
+    differs is looked at line by line.
+    """
+    parts = _parts(marked), _parts(other)
+    known = set(parts[0]), set(parts[1])
+    differing = (
+        [part for part in parts[0] if part not in known[1]],
+        [part for part in parts[1] if part not in known[0]],
+    )
+    paths = {path for found in differing for path, _, _ in found}
+    # A line may stand in another part of the other text.
+    lines = [set(_lines(part for part in found if part[0] in paths)) for found in parts]
+    return (
+        [line for line in _lines(differing[0]) if line not in lines[1]],
+        [line for line in _lines(differing[1]) if line not in lines[0]],
+    )
+
+
+def _parts(marked: str) -> list[_Part]:
+    """Return what stands between markers: path, number of the first line, text."""
+    found = _MARKER.split(marked)
+    return list(zip(found[2::3], map(int, found[1::3]), found[3::3], strict=True))
+
+
+def _lines(parts: Iterable[_Part]) -> Iterator[Line]:
+    """Yield the lines that are not blank, each with its place."""
+    for path, first, text in parts:
+        # Not splitlines: a form feed in a comment or string does not end a line.
+        for number, line in enumerate(text.split("\n"), first):
+            if line.strip():
+                yield Line(path, number, line)
 
 
 def _quoted(line: Line) -> str:
