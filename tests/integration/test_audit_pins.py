@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from patchwright.audit.behind import compare_source
 from patchwright.audit.contradictions import contradictions
 from patchwright.audit.series import Auditor
 from patchwright.errors import PatchwrightError
@@ -84,3 +85,22 @@ def test_what_upstream_itself_sends_to_a_refusal(auditor: Auditor) -> None:
     ) in ends  # fmt: skip
     adjust = [c for c in found if c.gate.path == SRT + "server_args.py"]
     assert any("gen_trtllm_gen_fused_moe_sm100_module" in "".join(c.lines) for c in adjust)
+
+
+def test_a_module_that_compiles_cleanly_for_the_target_is_poisoned(auditor: Auditor) -> None:
+    # Two minutes of processor time and 5 GB of memory.
+    ((module, found),) = compare_source(
+        auditor.project, Selection(to=0), "csrc/cutlass_mla.cu", "12.0a", "10.0a", True, 5 << 30,
+        lambda _: None,
+    )  # fmt: skip
+    if isinstance(found, str) and found.startswith("needs "):
+        pytest.skip(found)
+    assert not isinstance(found, str), found
+    assert module == "gen_mla_module"
+    assert found.count == (4, 4)
+    assert 0.9 < found.lowest < 1
+    said = [f"{p.kind}: {p.sentence}" for p in found.problems]
+    assert "lost: tcgen05: 240 to 0" in said
+    assert any("without CUTE_ARCH_TCGEN05" in s for s in said)
+    (traps,) = [s for s in said if s.endswith("traps, the reference has 0")]
+    assert int(traps.split()[1]) > 100

@@ -6,10 +6,12 @@ from collections import Counter
 from pathlib import Path
 
 from audits import stored
+from patchwright.audit.behind import on_route, with_objects
 from patchwright.audit.census import _cell
-from patchwright.audit.kernels import compare_counts, compare_cubins, instruction_counts
+from patchwright.audit.kernels import Problem, compare_counts, compare_cubins, instruction_counts
+from patchwright.audit.series import Judged
 from patchwright.audit.sources import Sources
-from patchwright.audit.standing import behind_module
+from patchwright.audit.standing import Finding, behind_module
 from patchwright.smoke.elf import Cubin, Kernel
 
 
@@ -57,11 +59,12 @@ def test_instructions_of_inline_assembly_count() -> None:
     { // begin inline asm
     @elect tcgen05.mma.cta_group::1.kind::f16 [%r1], %rd2;
     tcgen05.st.sync.aligned.32x32b.x32.b32[%r36],{%r2302};
+    tcgen05.ld.sync.aligned.32x32b.x32.b32{%r1, %r2},[%r3];
     tcgen05.wait::ld.sync.aligned; tcgen05.fence::after_thread_sync;
     } // tcgen05.alloc is only named here
     """
     counts = instruction_counts(ptx)
-    assert sum(n for name, n in counts.items() if name.startswith("tcgen05.")) == 4
+    assert sum(n for name, n in counts.items() if name.startswith("tcgen05.")) == 5
 
 
 CU = """\
@@ -125,3 +128,22 @@ def test_a_list_that_is_served_in_part_is_told() -> None:
     assert _cell(answer, ["12.0a"]).word == "other"
     assert _cell({"refused": "No supported CUDA architectures found"}, ["12.0a"]).word == "refused"
     assert _cell({"broken": "ImportError: no cuda"}, ["12.0a"]).word == "cannot-tell"
+
+
+def judged_with(problem: Problem, *sentences: str) -> Judged:
+    """Judge a patch whose route does not come to what the guards' sentences say."""
+    off = tuple(Finding("hollow", sentence, on_route=False) for sentence in sentences)
+    judged = Judged(4, "whole", "gen_x builds for 12.0", findings=off)
+    found = Finding(f"object-{problem.kind}", problem.sentence, on_route=on_route(judged, problem))
+    return with_objects(judged, [found])
+
+
+def test_hollow_objects_decide_unless_the_route_does_not_come_to_them() -> None:
+    hollow = Problem("hollow", "2 of 3 kernels are hollow", ("ns::body", "ns::other"))
+    body, other = (f"x: the whole body of the kernel {n} is gone" for n in ("body", "other"))
+    assert judged_with(hollow, body, other).verdict == "whole"
+    for known in ([], [body]):
+        judged = judged_with(hollow, *known)
+        assert (judged.verdict, judged.why) == ("hollow", "2 of 3 kernels are hollow")
+    poisoned = Problem("poisoned", "418 traps, the reference has 0")
+    assert judged_with(poisoned, body).verdict == "poisoned"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -9,16 +10,18 @@ from typing import TYPE_CHECKING
 
 from patchwright.audit.census import Generator, generators, run_census
 from patchwright.audit.cuda_guards import Compared, GuardAudit, spec_for
-from patchwright.audit.kernels import Object, compare_objects
+from patchwright.audit.kernels import Object, Problem, compare_objects
 from patchwright.audit.knowledge import Knowledge, load
 from patchwright.audit.sites import site_of
 from patchwright.audit.trees import StoredTrees
+from patchwright.audit.verdicts import BAD
 from patchwright.errors import InputError
 from patchwright.smoke.outcomes import Blocked, SmokeError, UpstreamRefused
 from patchwright.smoke.trees import Trees
 
 if TYPE_CHECKING:
     from patchwright.audit.series import Auditor, Judged
+    from patchwright.audit.standing import Finding
     from patchwright.project import Project
     from patchwright.series import Selection
 
@@ -85,6 +88,8 @@ def compare_guards(
     force: bool, say: Say,
 ) -> list[Compared]:  # fmt: skip
     """Compare the sources of modules; all that are built for both where none is named."""
+    _require_archs(arch, reference)
+    untold: list[Compared] = []
     with modules_of(project, selection) as found:
         if names:
             wanted = [entry for name in names for entry in found.named(name)]
@@ -92,46 +97,66 @@ def compare_guards(
             say("asking the generators")
             cells = [run_census(found.trees, found.upstream, found.all, a)
                      for a in (reference, arch)]  # fmt: skip
-            wanted = [
-                g.entry for g, first, second in zip(found.all, *cells, strict=True)
-                if first.word == "builds" and second.word == "builds"
-            ]  # fmt: skip
+            wanted = []
+            for generator, *answers in zip(found.all, *cells, strict=True):
+                reasons = [c.why for c in answers if c.word == "cannot-tell"]
+                if reasons:
+                    untold.append(Compared(generator.entry, "", why=reasons[0]))
+                elif all(c.word == "builds" for c in answers):
+                    wanted.append(generator.entry)
         try:
             audit = GuardAudit(
                 found.trees, found.stored, found.upstream, found.knowledge, project.cache_dir,
                 reference=reference, wanted=arch, force=force,
             )  # fmt: skip
         except Blocked as error:
-            return [Compared(name, "", why=str(error)) for name in wanted]
+            return [*(Compared(name, "", why=str(error)) for name in wanted), *untold]
         compared = audit.modules(list(dict.fromkeys(wanted)), say)
         files = [n for n in names if n.endswith(".cu")]
-        return [
+        kept = [
             c for c in compared
             if not files or c.why or any(f.endswith(c.source) for f in files)
         ]  # fmt: skip
+        return [*kept, *untold]
+
+
+def _require_archs(*archs: str) -> None:
+    for arch in archs:
+        if not re.fullmatch(r"\d+\.\d[af]?", arch):
+            raise InputError(
+                f"{arch!r} is not an architecture", next_step="name one such as 12.0a or 10.0a"
+            )
 
 
 def compare_source(
     project: Project, selection: Selection, source: str, arch: str, reference: str, force: bool,
     memory: int, say: Say,
 ) -> list[tuple[str, Object | str]]:  # fmt: skip
-    """Compile a source of each module that has it for both; a text says why it cannot be told."""
+    """Compile a source for both, as a module that has it; a text says why it cannot be told.
+
+    The next module that has it is asked where one cannot be built for both.
+    """
+    _require_archs(arch, reference)
     rows: list[tuple[str, Object | str]] = []
     with modules_of(project, selection) as found:
-        for entry in found.named(source)[:1]:
+        for entry in found.named(source):
             name = entry.rpartition("::")[2]
-            say(f"compiling {source} of {name} twice")
             try:
                 first = spec_for(found.trees, entry, reference, found.knowledge)
                 second = spec_for(found.trees, entry, arch, found.knowledge, force=force,
                                   reference=reference)  # fmt: skip
-                file = source.rpartition("/")[2]
+            except (SmokeError, UpstreamRefused, Blocked) as error:
+                rows.append((name, " ".join(str(error).split())))
+                continue
+            say(f"compiling {source} of {name} twice")
+            try:
                 rows.append((name, compare_objects(
-                    (first, reference), (second, arch), file, memory=memory,
+                    (first, reference), (second, arch), source.rpartition("/")[2], memory=memory,
                     rewrites=found.knowledge.rewrites,
                 )))  # fmt: skip
             except (SmokeError, UpstreamRefused, Blocked) as error:
                 rows.append((name, " ".join(str(error).split())))
+            break
     return rows
 
 
@@ -161,11 +186,30 @@ def with_kernels(auditor: Auditor, selection: Selection, judged: Judged, say: Sa
                     continue
                 more += [
                     Finding(f"object-{p.kind}", f"{path.name}: {p.sentence}: "
-                            f"{', '.join(p.kernels[:4])}", entry)
+                            f"{', '.join(p.kernels[:4])}".removesuffix(": "), entry,
+                            on_route(judged, p))
                     for p in made.problems
                 ]  # fmt: skip
                 more.append(Finding(
                     "object", f"{path.name}: {made.count[1]} kernels, lowest ratio "
                     f"{made.lowest:.3f}", entry,
                 ))  # fmt: skip
-    return replace(judged, findings=(*judged.findings, *more))
+    return with_objects(judged, more)
+
+
+def on_route(judged: Judged, problem: Problem) -> bool | None:
+    """Whether the route comes to hollow kernels: False where the guards say so of each one."""
+    off = [f.sentence for f in judged.findings if f.kind == "hollow" and f.on_route is False]
+    names = [name.rpartition("::")[2] for name in problem.kernels]
+    known = problem.kind == "hollow" and bool(names)
+    return False if known and all(any(f" {n} " in s for s in off) for n in names) else None
+
+
+def with_objects(judged: Judged, findings: Sequence[Finding]) -> Judged:
+    """Return a judgement with the findings in objects; what is bad on the route decides."""
+    verdict, why = judged.verdict, judged.why
+    for word in ("hollow", "poisoned"):
+        bad = [f for f in findings if f.kind == f"object-{word}" and f.on_route is not False]
+        if bad and verdict not in BAD:
+            verdict, why = word, bad[0].sentence
+    return replace(judged, verdict=verdict, why=why, findings=(*judged.findings, *findings))

@@ -35,17 +35,22 @@ _NO_MODULES = re.compile(
 
 @dataclass(frozen=True)
 class Generator:
-    """One generator: repository path, name, the arguments that it is called with."""
+    """One generator: repository path, name, the arguments that it is called with.
+
+    ``broken`` says why a file that may have generators cannot be read; its path stands in
+    the place of their names.
+    """
 
     path: str
     name: str
     kwargs: Mapping[str, object]
     needs: tuple[str, ...] = ()  # arguments that nobody gives
+    broken: str = ""
 
     @property
     def entry(self) -> str:
-        """``path::name``."""
-        return f"{self.path}::{self.name}"
+        """``path::name``; the path of a file that cannot be read."""
+        return self.path if self.broken else f"{self.path}::{self.name}"
 
 
 @dataclass(frozen=True)
@@ -112,7 +117,8 @@ def generators(trees: Trees, upstream: str, knowledge: Knowledge) -> list[Genera
             continue
         try:
             tree = trees.ast(upstream, path)
-        except SmokeError:
+        except SmokeError as error:
+            found[path] = Generator(path, path, {}, broken=str(error))
             continue
         for node in tree.body:
             if (
@@ -140,7 +146,9 @@ def run_census(trees: Trees, upstream: str, wanted: Sequence[Generator], arch: s
     """Return what each generator answers for an architecture list (``10.0a 12.0a``)."""
     asked = tuple(arch.split())
     jobs = [
-        [_module(trees, upstream, g.path), g.name, dict(g.kwargs)] for g in wanted if not g.needs
+        [_module(trees, upstream, g.path), g.name, dict(g.kwargs)]
+        for g in wanted
+        if not g.needs and not g.broken
     ]
     packages = tuple(sorted({p for u in trees.upstreams for p in trees.packages(u)}))
     workspace = Path(tempfile.mkdtemp(prefix="patchwright-census-"))
@@ -157,8 +165,8 @@ def run_census(trees: Trees, upstream: str, wanted: Sequence[Generator], arch: s
     finally:
         shutil.rmtree(workspace, ignore_errors=True)
     return [
-        Cell("cannot-tell", f"needs {', '.join(g.needs)}")
-        if g.needs
+        Cell("cannot-tell", g.broken or f"needs the arguments {', '.join(g.needs)}")
+        if g.needs or g.broken
         else _cell(next(answers), asked)
         for g in wanted
     ]

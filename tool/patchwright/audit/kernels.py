@@ -35,7 +35,7 @@ _POISON = re.compile(
     r"Attempting to use|without CUTE_ARCH|[Uu]nsupported arch|not supported on this"
 )
 _INSTRUCTION = re.compile(
-    r"(?:^|[;{}]|@!?%?\w+)\s*([a-z]\w*(?:\.[\w:]+)*)(?=[\s;\[])", re.MULTILINE
+    r"(?:^|[;{}]|@!?%?\w+)\s*([a-z]\w*(?:\.[\w:]+)*)(?=[\s;\[{])", re.MULTILINE
 )
 _TRAPS = ("brkpt", "trap")
 _DYNAMIC = re.compile(r"\b(?:232448|227\s*\*\s*1024|228\s*\*\s*1024)\b")
@@ -70,12 +70,14 @@ def compare_objects(
     ``memory`` is what one compile may need, in bytes. Raises what ``device_code`` raises:
     UpstreamRefused with the compiler's sentence, Blocked, SmokeError.
     """
-    compiled: list[tuple[Cubin, str | None]] = [
-        device_code.cubin_and_ptx(spec, source, arch, memory=memory)
-        if ptx
-        else (device_code.cubin(spec, source, arch, memory=memory), None)
-        for spec, arch in (first, second)
-    ]
+    compiled: list[tuple[Cubin, str | None]] = []
+    # The target first: where it cannot be compiled, the reference need not be.
+    for spec, arch in (second, first):
+        if ptx:
+            compiled.append(device_code.cubin_and_ptx(spec, source, arch, memory=memory))
+        else:
+            compiled.append((device_code.cubin(spec, source, arch, memory=memory), None))
+    compiled.reverse()
     cubins = [cubin for cubin, _ in compiled]
     problems = list(compare_cubins(*cubins, major=second[1].partition(".")[0]))
     if ptx:

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from patchwright.series import Selection
 
 
+# The verdicts of a patch that opens onto code which is not there or not whole.
+BAD = ("missing", "hollow", "poisoned", "lost")
+
+
 def series_key(project: Project, selection: Selection) -> str:
     """Return the key of a selection's audit: pins, patches, targets, declared facts, code."""
     from patchwright.audit.knowledge import FILE_NAME

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from patchwright.project import Project
     from patchwright.series import Selection
 
-_BAD = ("missing", "hollow", "poisoned", "lost")
-
 
 class _Group(click.Group):
     """A group whose command is ``series`` where none is named."""
@@ -63,7 +61,7 @@ def series(
     """
     from patchwright.audit.contradictions import contradictions
     from patchwright.audit.series import Auditor
-    from patchwright.audit.verdicts import keep
+    from patchwright.audit.verdicts import BAD, keep
     from patchwright.project import Project
 
     project = Project.open(invocation.directory)
@@ -86,7 +84,7 @@ def series(
                     "unread": [list(u) for u in report.unread]})  # fmt: skip
     else:
         _print_series(project, report, found)
-    return 1 if any(j.verdict in _BAD for j in report.patches) else 0
+    return 1 if any(j.verdict in BAD for j in report.patches) else 0
 
 
 def _compiled(auditor: Any, selection: Selection, judged: Judged, say: Any) -> Judged:

@@ -25,6 +25,7 @@ _LIBRARIES = {
 _ERROR = re.compile(r"^(.*\b(?:fatal )?error\b\s*(?:#[\w-]+)?\s*:.*)$", re.MULTILINE)
 _HEADER = re.compile(r"fatal error: (\S+): No such file or directory")
 _KILLED = re.compile(r"died due to signal 9|Killed signal|annot allocate memory|out of memory")
+_UNKNOWN = re.compile(r"Unsupported gpu architecture '(\w+)'")
 _FULL = re.compile(r"No space left on device")
 
 
@@ -32,13 +33,15 @@ def explain(stderr: str, site: str) -> NoReturn:
     """Raise what a failed compile means.
 
     ``site`` is the tree's folder, left out of the message. Raises Blocked for a library
-    header, memory or disk space that this machine lacks, UpstreamRefused with the first
-    error otherwise.
+    header, memory, disk space or a newer compiler that this machine lacks,
+    UpstreamRefused with the first error otherwise.
     """
     if _FULL.search(stderr):
         raise Blocked("needs more disk space to compile; the temporary folder is full")
     if _KILLED.search(stderr):
         raise Blocked("needs more memory to compile; the compiler was killed")
+    if unknown := _UNKNOWN.search(stderr):
+        raise Blocked(f"needs a CUDA compiler that knows {unknown[1]}; the one found does not")
     if missing := _HEADER.search(stderr):
         for pattern, package in _LIBRARIES.items():
             if re.fullmatch(pattern, missing[1]):
