@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,14 @@ _DROPPED = (
     "GIT_", "LC_", "XDG_", "PATCHWRIGHT_", "FLASHINFER_", "PYTEST_ADDOPTS", "NO_COLOR",
     "FORCE_COLOR", "CLICOLOR", "COLUMNS", "LANGUAGE", "EDITOR", "VISUAL", "PAGER",
 )  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _closed() -> Iterator[None]:
+    """Close the packs that a test read: a command's process would have ended by now."""
+    yield
+    if "gitdb.util" in sys.modules:
+        sys.modules["gitdb.util"].mman.collect()
 
 
 @pytest.fixture(autouse=True)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import selectors
 import shutil
 import socket
 import subprocess
@@ -346,9 +347,8 @@ def _free_port() -> int:
 
 def finished(attempts: list[Attempt]) -> Iterator[Attempt]:
     """Yield those of the attempts that are over, after waiting for one of them."""
-    import select
-
-    ready = set(select.select([a.fileno() for a in attempts], [], [])[0])
-    for attempt in attempts:
-        if attempt.fileno() in ready:
-            yield attempt
+    with selectors.DefaultSelector() as selector:
+        for attempt in attempts:
+            selector.register(attempt, selectors.EVENT_READ)
+        ready = {key.fd for key, _ in selector.select()}
+    yield from (attempt for attempt in attempts if attempt.fileno() in ready)
