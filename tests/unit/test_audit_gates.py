@@ -198,6 +198,22 @@ def only(gates: list[Gate], kind: str) -> Gate:
             """,
             "aot", "FFFTFFFF", id="a condition of the ahead-of-time build",
         ),
+        pytest.param(
+            """
+            def choose(major):
+                if major >= 10:
+                    return g()
+            """,
+            "parameter", "FFFTTTTT", id="a major version that was handed in",
+        ),
+        pytest.param(
+            """
+            def kernel(sm, head_size):
+                if sm == 90 and head_size < 256:
+                    return g()
+            """,
+            "parameter", "FF?FFFFF", id="an SM number that was handed in",
+        ),
     ],
 )  # fmt: skip
 def test_the_shapes_that_count(tmp_path: Path, text: str, kind: str, values: str) -> None:
@@ -230,6 +246,21 @@ def test_a_name_derived_in_another_module_is_followed(tmp_path: Path) -> None:
                 return g()
     """
     assert row(only(gates_of(tmp_path, text, config=config), "alias")) == "FFF?????"
+
+
+def test_a_requirement_asks_what_its_check_accepts(tmp_path: Path) -> None:
+    checks = """
+        @supported_compute_capability([100, 103])
+        def agrees(x):
+            return True
+    """
+    text = """
+        from serve.checks import agrees
+        @backend_requirement({}, common_check=agrees)
+        def op(x):
+            return x
+    """
+    assert row(only(gates_of(tmp_path, text, checks=checks), "backend")) == "FFFTTFFF"
 
 
 def test_another_platforms_look_alikes_do_not_count(tmp_path: Path) -> None:

@@ -47,9 +47,11 @@ KERN = {
 def route_of(tmp_path: Path, text: str, condition: str) -> Route:
     serve = {"python/serve/utils.py": UTILS, "python/serve/a.py": text}
     trees = stored(tmp_path, {"kern": KERN, "serve": serve})
-    gates = admitting(inventory(trees, ["kern", "serve"]).gates, "12.0", "serve")
+    found = inventory(trees, ["kern", "serve"])
+    gates = admitting(found.gates, "12.0", "serve")
     (gate,) = [g for g in gates if condition in g.condition and g.path == "python/serve/a.py"]
-    return Router(Uses(trees, Modules(trees)), Knowledge((), {}, {}), "12.0").route(gate)
+    uses = Uses(trees, Modules(trees))
+    return Router(uses, Knowledge((), {}, {}), "12.0", found.names).route(gate)
 
 
 def test_the_backend_decides_which_list_is_asked(tmp_path: Path) -> None:
@@ -149,3 +151,33 @@ def test_a_refusal_lets_through_what_comes_after_it(tmp_path: Path) -> None:
     """
     (chain,) = route_of(tmp_path, text, "is_blackwell").refused
     assert [s.function for s in chain.steps] == ["run", "fused", "gen_moe_module"]
+
+
+def test_a_long_function_that_says_no_ends_a_route(tmp_path: Path) -> None:
+    filler = "\n".join(f"            log({n})" for n in range(20))
+    text = f"""
+        from kern import gemm
+        from serve.utils import is_blackwell
+        def allowed():
+            if is_blackwell():
+                return {{answer}}
+{filler}
+            return True
+        ALLOWED = allowed()
+        def linear(x):
+            return gemm(x, backend="trtllm")
+        def choose():
+            if is_blackwell():
+                if ALLOWED:
+                    return linear
+    """
+    condition = "is_blackwell"
+    for answer, refused in (("True", 1), ("False", 0)):
+        serve = {"python/serve/utils.py": UTILS, "python/serve/a.py": text.format(answer=answer)}
+        trees = stored(tmp_path / answer, {"kern": KERN, "serve": serve})
+        found = inventory(trees, ["kern", "serve"])
+        gates = admitting(found.gates, "12.0", "serve")
+        (gate,) = [g for g in gates if g.function == "choose" and condition in g.condition]
+        uses = Uses(trees, Modules(trees))
+        route = Router(uses, Knowledge((), {}, {}), "12.0", found.names).route(gate)
+        assert len(route.refused) == refused

@@ -44,6 +44,8 @@ class Inventory:
     unread: list[tuple[str, str, str]] = field(default_factory=list)
     files: int = 0
     scanned: int = 0
+    # Of each upstream, the names that depend on the GPU.
+    names: dict[str, frozenset[bytes]] = field(default_factory=dict)
 
 
 class Marked(GateScanner):
@@ -133,6 +135,7 @@ class _Work:
         paths = [p for p in self.trees.files(upstream) if _is_wanted(p)]
         result.files += len(paths)
         self._find_names(upstream, paths)
+        result.names[upstream] = self.names
         wanted = [
             p for p in paths if self._asks(upstream, p) or self._named(upstream, p, self.names)
         ]

@@ -11,11 +11,15 @@ from bisect import bisect_left
 from collections.abc import Collection, Iterator
 
 _LITERALS = (b"capabilit", b"blackwell", b"hopper", b"nvcc_flags", b"gencode", b"support_pdl",
-             b"major_versions", b"get_device_properties", b"device_sm", b"sm_version")  # fmt: skip
+             b"major_versions", b"get_device_properties", b"device_sm", b"sm_version",
+             b"backend_requirement")  # fmt: skip
 _PATTERNS = tuple(
     (literal, re.compile(pattern))
     for literal, pattern in (
         (b"sm", rb"sm_?\d{2,3}"),
+        (b"sm=", rb"(?<!\w)sm=\w"),
+        (b"sm ", rb"sm (?:[<>=!]=|[<>]|(?:not )?in\b)"),
+        (b"major ", rb"major (?:[<>=!]=|[<>]|(?:not )?in\b)"),
         (b"compute_", rb"compute_\d"),
         (b"arch", rb"(?<![a-z])(?<!cute\.)arch(?:s?\b|_)"),
         (b"", rb"[\"'](?:80|86|89|90|100|103|110|120|121)[af]?[\"']"),

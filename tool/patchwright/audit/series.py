@@ -116,7 +116,8 @@ class Auditor:
             if state not in self._uses:
                 trees = self.trees(state)
                 self._uses[state] = Uses(trees, Modules(trees))
-            self._routers[key] = Router(self._uses[state], self.knowledge, capability)
+            names = self.gates(state).names
+            self._routers[key] = Router(self._uses[state], self.knowledge, capability, names)
         return self._routers[key]
 
     def series(self, selection: Selection, numbers: Sequence[int] = ()) -> Report:
