@@ -48,7 +48,7 @@ def gen_broken_module():
 
 
 def gen_odd_module():
-    return Spec("odd", [DATA / "csrc" / "odd.cu"], archs([9, 10, 12]))
+    return Spec("odd", [DATA / "csrc" / f for f in ("odd.cu", "even.cu")], archs([9, 10, 12]))
 """
 
 
@@ -96,6 +96,7 @@ def project(machine: Machine, tmp_path: Path) -> TinyProject:
     files = tiny_flashinfer([9, 10, 12], more=MORE) | {
         "flashinfer/jit/unread.py": "def gen_unread_module(:\n",
         "csrc/odd.cu": "#if __CUDA_ARCH__ >= 900\nint x;\n",
+        "csrc/even.cu": "int even;\n",
     }
     return make_project(tmp_path / "project", files, upstream="flashinfer", layout=LAYOUT)
 
@@ -143,6 +144,16 @@ def test_nothing_is_asked_again_until_a_file_changes(
     assert rows(project, "gen_comm_module")["gen_comm_module comm.cu"]["lost"] == 0
     assert machine.asked == asked + 2
     assert rows(project, "gen_comm_module", "--to", "0") == first
+
+
+def test_a_source_alone_is_compared(project: TinyProject, machine: Machine) -> None:
+    machine.compiler()
+    assert list(rows(project, "csrc/even.cu")) == ["gen_odd_module even.cu"]
+    assert machine.asked == 2
+    both = ["gen_odd_module even.cu", "gen_odd_module odd.cu"]
+    assert list(rows(project, "even.cu", "gen_odd_module")) == both
+    (last,) = rows(project, "even.cu").values()
+    assert (last["lost"], last["why"]) == (0, "")
 
 
 def test_a_header_of_the_toolkit_that_changes_is_noticed(

@@ -96,8 +96,15 @@ def compare_guards(
     _require_archs(arch, reference)
     untold: list[Compared] = []
     with modules_of(project, selection) as found:
+        # The files that are asked of a module; none: all of them.
+        files: dict[str, set[str]] = {}
         if names:
-            wanted = [entry for name in names for entry in found.named(name)]
+            entries = {name: found.named(name) for name in names}
+            wanted = list(dict.fromkeys(e for users in entries.values() for e in users))
+            whole = {e for n, es in entries.items() if not n.endswith(".cu") for e in es}
+            for name, users in entries.items():
+                for entry in set(users) - whole:
+                    files.setdefault(entry, set()).add(name.rpartition("/")[2])
         else:
             say("asking the generators")
             cells = [run_census(found.trees, found.upstream, found.all, a)
@@ -116,13 +123,7 @@ def compare_guards(
             )  # fmt: skip
         except Blocked as error:
             return [*(Compared(name, "", why=str(error)) for name in wanted), *untold]
-        compared = audit.modules(list(dict.fromkeys(wanted)), say)
-        files = [n for n in names if n.endswith(".cu")]
-        kept = [
-            c for c in compared
-            if not files or c.why or any(f.endswith(c.source) for f in files)
-        ]  # fmt: skip
-        return [*kept, *untold]
+        return [*audit.modules(wanted, files, say), *untold]
 
 
 def _require_archs(*archs: str) -> None:

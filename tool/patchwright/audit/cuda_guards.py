@@ -11,7 +11,7 @@ import dataclasses
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -109,14 +109,18 @@ class GuardAudit:
         self._digests: dict[Path, str] = {}
 
     def modules(
-        self, names: Sequence[str], say: Callable[[str], None] = lambda _: None
-    ) -> list[Compared]:
-        """Compare every CUDA source of the modules (``path::generator``), two at a time."""
+        self, names: Sequence[str], files: Mapping[str, Collection[str]],
+        say: Callable[[str], None] = lambda _: None,
+    ) -> list[Compared]:  # fmt: skip
+        """Compare the CUDA sources of modules (``path::generator``), two at a time.
+
+        ``files`` names those of a module by file name; without an entry it is all.
+        """
         tasks: list[tuple[str, Path, JitSpec, JitSpec]] = []
         found: list[Compared] = []
         asked: dict[str, dict[str, str]] = {}
         for name in names:
-            known = self._recall_module(name)
+            known = self._recall_module(name) if name not in files else None
             if known is not None:
                 found += known
                 continue
@@ -129,7 +133,11 @@ class GuardAudit:
             except (SmokeError, UpstreamRefused, Blocked) as error:
                 found.append(Compared(name, "", why=" ".join(str(error).split())))
                 continue
-            tasks += [(name, s, first, second) for s in first.sources if s.suffix == ".cu"]
+            tasks += [
+                (name, s, first, second)
+                for s in first.sources
+                if s.suffix == ".cu" and s.name in files.get(name, [s.name])
+            ]
         done = 0
 
         def one(task: tuple[str, Path, JitSpec, JitSpec]) -> Compared:
@@ -144,7 +152,7 @@ class GuardAudit:
             made = found + list(pool.map(one, tasks))
         for name, needs in asked.items():
             rows = [row for row in made if row.module == name]
-            if not any(_PASSING.search(row.why) for row in rows):
+            if name not in files and not any(_PASSING.search(row.why) for row in rows):
                 record = {"needs": needs, "rows": [asdict(row) for row in rows]}
                 write(self._module_path(name), record)
         return sorted(made, key=lambda row: (names.index(row.module), row.source))
