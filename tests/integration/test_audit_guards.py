@@ -168,6 +168,10 @@ def test_a_header_of_the_toolkit_that_changes_is_noticed(
     project.add_patch(1, {"csrc/comm.cu": source}, upstream="flashinfer")
     name = "gen_comm_module comm.cu"
     assert rows(project, "gen_comm_module")[name]["lost"] == 5
+    shown = project.run("audit", "guards", "gen_comm_module").out
+    assert "\n  1 lines in 1 headers outside upstream, such as the toolkit's\n" in shown
+    project.add_patch(2, {"csrc/even.cu": "#include <own.h>\n"}, upstream="flashinfer")
+    assert project.run("audit", "guards", "even.cu").out.endswith("1 sources: 1 outside\n")
     header.write_text("int own;\n")
     assert rows(project, "gen_comm_module")[name]["lost"] == 4
 

@@ -39,7 +39,11 @@ _PASSING = re.compile(r"needs more|within \S+ s\b|without an answer")
 
 @dataclass(frozen=True)
 class Loss:
-    """A directive by which lines are lost: ``loss`` as in ``sources.Lost``."""
+    """A directive by which lines are lost.
+
+    ``loss`` is as in ``sources.Lost``, ``text`` where no directive is known to decide, or
+    ``outside`` for a header that is not upstream's, such as the toolkit's.
+    """
 
     path: str
     line: int
@@ -269,7 +273,7 @@ class GuardAudit:
         return [
             Loss(name, g.line, g.condition, g.function, g.loss, n)
             if g is not None
-            else Loss(name, numbers[0], "", "", "text", n)
+            else Loss(name, numbers[0], "", "", "outside" if path is None else "text", n)
             for g, n in counts.items()
         ]
 
@@ -304,8 +308,11 @@ def _row(data: dict[str, Any]) -> Compared:
 
 
 def summary(found: Sequence[Compared]) -> Mapping[str, int]:
-    """Return how many sources lose a kernel, a barrier, other code, nothing, or cannot be told."""
-    counts = {"kernel": 0, "barrier": 0, "code": 0, "nothing": 0, "cannot tell": 0}
+    """Return how many sources lose a kernel, a barrier, other code, nothing, or cannot be told.
+
+    ``outside`` are those in which only headers differ that are not upstream's.
+    """
+    counts = dict.fromkeys(("kernel", "barrier", "code", "outside", "nothing", "cannot tell"), 0)
     for one in found:
         kinds = {loss.loss for loss in one.losses}
         if one.why:
@@ -313,5 +320,6 @@ def summary(found: Sequence[Compared]) -> Mapping[str, int]:
         elif not one.lost:
             counts["nothing"] += 1
         else:
-            counts[next((k for k in ("kernel", "barrier") if k in kinds), "code")] += 1
+            worst = "outside" if kinds == {"outside"} else "code"
+            counts[next((k for k in ("kernel", "barrier") if k in kinds), worst)] += 1
     return counts
