@@ -49,6 +49,18 @@ def gen_broken_module():
 
 def gen_odd_module():
     return Spec("odd", [DATA / "csrc" / f for f in ("odd.cu", "even.cu")], archs([9, 10, 12]))
+
+
+def gen_derived_module():
+    return Spec("derived", [DATA / "csrc" / "derived.cu"], archs([9, 10, 12]))
+"""
+DERIVED = """\
+#if __CUDA_ARCH__ == 1000
+#define HAS_TENSOR_MEMORY
+#endif
+#ifdef HAS_TENSOR_MEMORY
+int tensor_memory;
+#endif
 """
 
 
@@ -97,6 +109,7 @@ def project(machine: Machine, tmp_path: Path) -> TinyProject:
         "flashinfer/jit/unread.py": "def gen_unread_module(:\n",
         "csrc/odd.cu": "#if __CUDA_ARCH__ >= 900\nint x;\n",
         "csrc/even.cu": "int even;\n",
+        "csrc/derived.cu": DERIVED,
     }
     return make_project(tmp_path / "project", files, upstream="flashinfer", layout=LAYOUT)
 
@@ -144,6 +157,17 @@ def test_nothing_is_asked_again_until_a_file_changes(
     assert rows(project, "gen_comm_module")["gen_comm_module comm.cu"]["lost"] == 0
     assert machine.asked == asked + 2
     assert rows(project, "gen_comm_module", "--to", "0") == first
+
+
+def test_a_macro_that_is_derived_from_the_architecture(
+    project: TinyProject, machine: Machine
+) -> None:
+    machine.compiler()
+    (row,) = rows(project, "derived.cu").values()
+    (loss,) = row["losses"]
+    assert (loss["line"], loss["condition"], loss["lines"], loss["loss"]) == (
+        4, "defined(HAS_TENSOR_MEMORY)", 1, "code"
+    )  # fmt: skip
 
 
 def test_a_source_alone_is_compared(project: TinyProject, machine: Machine) -> None:

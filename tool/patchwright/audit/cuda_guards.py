@@ -19,6 +19,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from patchwright.audit.guards import branches
 from patchwright.audit.knowledge import Knowledge
 from patchwright.audit.sources import Lost, Sources
 from patchwright.audit.trees import StoredTrees
@@ -33,6 +34,8 @@ from patchwright.upstreams.layout import PathMap
 
 # Where a module's generated sources lie: another folder for each run and architecture.
 _GENERATED = "/generated/"
+# What keeps a header from being included twice decides nothing.
+_ONCE = re.compile(r"!defined\(\w*_(?:H|HPP|CUH)_*\)")
 # Reasons that may be gone at the next run.
 _PASSING = re.compile(r"needs more|within \S+ s\b|without an answer")
 
@@ -111,6 +114,7 @@ class GuardAudit:
         self.sources = Sources(stored, upstream)
         self.compiler: Compiler = find_compiler()
         self._digests: dict[Path, str] = {}
+        self._branches: dict[str, list[tuple[int, int, str]]] = {}
 
     def modules(
         self, names: Sequence[str], files: Mapping[str, Collection[str]],
@@ -269,6 +273,8 @@ class GuardAudit:
         for number in numbers:
             around = [g for g in guards if g.line < number <= g.last]
             guard = max(around, key=lambda g: g.line, default=None)
+            if guard is None and path is not None:
+                guard = self._branch(name, number)
             counts[guard] = counts.get(guard, 0) + 1
         return [
             Loss(name, g.line, g.condition, g.function, g.loss, n)
@@ -276,6 +282,18 @@ class GuardAudit:
             else Loss(name, numbers[0], "", "", "outside" if path is None else "text", n)
             for g, n in counts.items()
         ]
+
+    def _branch(self, path: str, line: int) -> Lost | None:
+        """Return the innermost branch around a line, whatever macro decides it."""
+        if path not in self._branches:
+            text = ""
+            with suppress(SmokeError):
+                text = self.stored.text(self.upstream, path)
+            self._branches[path] = branches(text)
+        for first, last, condition in self._branches[path]:
+            if first < line < last and not _ONCE.fullmatch(condition):
+                return Lost(path, first, last, condition, "", False, "code")
+        return None
 
 
 def placed(marked: str, site: Path) -> str:
