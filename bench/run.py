@@ -86,55 +86,48 @@ def _help(options: argparse.Namespace) -> Iterator[Row]:
 
 
 def _guards(options: argparse.Namespace) -> Iterator[Row]:
-    """Both archs of one source: the device pass of the preprocessor, and the compiler."""
+    """Both archs of one source with its module's flags: preprocessed and compared, and compiled.
+
+    Compiling takes minutes per round: once is enough for a ratio of this size, by processor
+    time.
+    """
+    from patchwright.audit.behind import modules_of
+    from patchwright.audit.cuda_guards import placed, spec_for
+    from patchwright.project import Project
+    from patchwright.series import Selection
+    from patchwright.smoke import device_code
     from patchwright.smoke.compiler import find_compiler
     from patchwright.smoke.outcomes import Blocked
+    from patchwright.smoke.preprocessed import lines_of_one
 
+    source, archs = "trtllm_allreduce.cu", ("10.0a", "12.0a")
     try:
         compiler = find_compiler()
     except Blocked as blocked:
         print(f"guards: not measured: {blocked}")
         return
-    with tempfile.TemporaryDirectory(prefix="bench-guards-") as name:
-        folder = Path(name)
-        command = [str(compiler.nvcc), "-std=c++17", *_includes(folder), str(_source(folder))]
+    with (
+        tempfile.TemporaryDirectory(prefix="bench-guards-") as folder,
+        modules_of(Project.open(ROOT), Selection()) as found,
+    ):
+        (module,) = found.named("gen_trtllm_comm_module")
+        specs = {arch: spec_for(found.trees, module, arch, found.knowledge) for arch in archs}
 
-        def archs(*rest: str) -> Callable[[], None]:
-            def run() -> None:
-                for arch in ("100a", "120a"):
-                    flag = f"-gencode=arch=compute_{arch},code=sm_{arch}"
-                    macro = [f"-D__CUDA_ARCH__={arch[:-1]}0"] if "-E" in rest else [flag]
-                    subprocess.run(
-                        [*command, *macro, *rest], check=True, cwd=folder, capture_output=True
-                    )
+        def guards() -> None:
+            texts = [
+                device_code.preprocess(spec, source, arch, compiler=compiler)
+                for arch, spec in specs.items()
+            ]
+            lines_of_one(*(placed(text.marked, text.site) for text in texts))
 
-            return run
+        def objects() -> None:
+            device_code.kernels_of(
+                [(spec, source, arch) for arch, spec in specs.items()],
+                compiler=compiler, cache_dir=Path(folder),
+            )  # fmt: skip
 
-        # Minutes per round: once is enough for a ratio of this size.
-        ours, theirs = _timed(archs("-E", "-o", "x.ii")), _timed(archs("-cubin", "-o", "x.cubin"))
-    yield Row("guards of trtllm_allreduce.cu, two archs", "compiling both", ours, theirs, 1 / 25)
-
-
-def _includes(folder: Path) -> list[str]:
-    import tvm_ffi.libinfo
-
-    from patchwright.materialise import write_tree
-    from patchwright.project import Project
-
-    project = Project.open(ROOT)
-    write_tree(project.store, project.pristine("flashinfer").tree, folder / "tree")
-    tree = folder / "tree"
-    folders = (
-        "include", "csrc", "3rdparty/cutlass/include", "3rdparty/cutlass/tools/util/include",
-        "3rdparty/spdlog/include",
-    )  # fmt: skip
-    places = [tree / folder for folder in folders]
-    ours = [f"-I{place}" for place in places]
-    return [*ours, *(f"-I{place}" for place in tvm_ffi.libinfo.include_paths())]
-
-
-def _source(folder: Path) -> Path:
-    return folder / "tree" / "csrc" / "trtllm_allreduce.cu"
+        ours, theirs = _spent(guards), _spent(objects)
+    yield Row(f"guards of {source}, two archs", "compiling both", ours, theirs, 1 / 25)
 
 
 def _alternating(rounds: int, *commands: list[str]) -> list[float]:
@@ -154,6 +147,13 @@ def _timed(action: Callable[[], None]) -> float:
     start = time.perf_counter()
     action()
     return time.perf_counter() - start
+
+
+def _spent(action: Callable[[], None]) -> float:
+    """Return the processor time of an action and the programs that it runs, in seconds."""
+    before = os.times()
+    action()
+    return sum(os.times()[:4]) - sum(before[:4])
 
 
 _BENCHES: dict[str, Callable[[argparse.Namespace], Iterator[Row]]] = {

@@ -48,7 +48,19 @@ def gen_broken_module():
 
 
 def gen_odd_module():
-    return Spec("odd", [DATA / "csrc" / "odd.cu"], archs([9, 10, 12]))
+    return Spec("odd", [DATA / "csrc" / f for f in ("odd.cu", "even.cu")], archs([9, 10, 12]))
+
+
+def gen_derived_module():
+    return Spec("derived", [DATA / "csrc" / "derived.cu"], archs([9, 10, 12]))
+"""
+DERIVED = """\
+#if __CUDA_ARCH__ == 1000
+#define HAS_TENSOR_MEMORY
+#endif
+#ifdef HAS_TENSOR_MEMORY
+int tensor_memory;
+#endif
 """
 
 
@@ -96,6 +108,8 @@ def project(machine: Machine, tmp_path: Path) -> TinyProject:
     files = tiny_flashinfer([9, 10, 12], more=MORE) | {
         "flashinfer/jit/unread.py": "def gen_unread_module(:\n",
         "csrc/odd.cu": "#if __CUDA_ARCH__ >= 900\nint x;\n",
+        "csrc/even.cu": "int even;\n",
+        "csrc/derived.cu": DERIVED,
     }
     return make_project(tmp_path / "project", files, upstream="flashinfer", layout=LAYOUT)
 
@@ -145,6 +159,27 @@ def test_nothing_is_asked_again_until_a_file_changes(
     assert rows(project, "gen_comm_module", "--to", "0") == first
 
 
+def test_a_macro_that_is_derived_from_the_architecture(
+    project: TinyProject, machine: Machine
+) -> None:
+    machine.compiler()
+    (row,) = rows(project, "derived.cu").values()
+    (loss,) = row["losses"]
+    assert (loss["line"], loss["condition"], loss["lines"], loss["loss"]) == (
+        4, "defined(HAS_TENSOR_MEMORY)", 1, "code"
+    )  # fmt: skip
+
+
+def test_a_source_alone_is_compared(project: TinyProject, machine: Machine) -> None:
+    machine.compiler()
+    assert list(rows(project, "csrc/even.cu")) == ["gen_odd_module even.cu"]
+    assert machine.asked == 2
+    both = ["gen_odd_module even.cu", "gen_odd_module odd.cu"]
+    assert list(rows(project, "even.cu", "gen_odd_module")) == both
+    (last,) = rows(project, "even.cu").values()
+    assert (last["lost"], last["why"]) == (0, "")
+
+
 def test_a_header_of_the_toolkit_that_changes_is_noticed(
     project: TinyProject, machine: Machine
 ) -> None:
@@ -157,6 +192,10 @@ def test_a_header_of_the_toolkit_that_changes_is_noticed(
     project.add_patch(1, {"csrc/comm.cu": source}, upstream="flashinfer")
     name = "gen_comm_module comm.cu"
     assert rows(project, "gen_comm_module")[name]["lost"] == 5
+    shown = project.run("audit", "guards", "gen_comm_module").out
+    assert "\n  1 lines in 1 headers outside upstream, such as the toolkit's\n" in shown
+    project.add_patch(2, {"csrc/even.cu": "#include <own.h>\n"}, upstream="flashinfer")
+    assert project.run("audit", "guards", "even.cu").out.endswith("1 sources: 1 outside\n")
     header.write_text("int own;\n")
     assert rows(project, "gen_comm_module")[name]["lost"] == 4
 

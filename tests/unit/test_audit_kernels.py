@@ -8,7 +8,13 @@ from pathlib import Path
 from audits import stored
 from patchwright.audit.behind import on_route, with_objects
 from patchwright.audit.census import _cell
-from patchwright.audit.kernels import Problem, compare_counts, compare_cubins, instruction_counts
+from patchwright.audit.kernels import (
+    Problem,
+    compare_counts,
+    compare_cubins,
+    dynamic_requests,
+    instruction_counts,
+)
 from patchwright.audit.series import Judged
 from patchwright.audit.sources import Sources
 from patchwright.audit.standing import Finding, behind_module
@@ -52,6 +58,17 @@ def test_static_shared_memory_over_the_limit() -> None:
     large = Cubin({"k": Kernel("k", "k", 100, 101_377)}, (), ())
     assert [p.kind for p in compare_cubins(large, large, major="12")] == ["shared"]
     assert compare_cubins(large, large, major="10") == []
+
+
+def test_dynamic_shared_memory_of_other_gpus_is_placed() -> None:
+    texts = {"csrc/a.cu": "int x;\nint bytes = 227 * 1024;\n", "include/b.cuh": "int y = 232448;"}
+    (problem,) = dynamic_requests(texts, major="12")
+    assert problem.kind == "dynamic"
+    assert problem.sentence == (
+        "over the 101376 bytes of shared memory of 12.x: csrc/a.cu:2, include/b.cuh:1"
+    )
+    assert dynamic_requests(texts, major="10") == []
+    assert dynamic_requests({"csrc/a.cu": "int x = 1024;\n"}, major="12") == []
 
 
 def test_instructions_of_inline_assembly_count() -> None:

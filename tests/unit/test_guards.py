@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from patchwright.audit.guards import TARGETS, architecture_macros, evaluate, guards
+from patchwright.audit.guards import TARGETS, architecture_macros, branches, evaluate, guards
 
 
 def taken(
@@ -173,3 +173,10 @@ def test_the_macros_are_those_that_nvcc_defines(target: str, tmp_path: Path) -> 
         for name, value in architecture_macros(target).items()
     }
     assert words == expected
+
+
+def test_every_branch_has_its_lines_and_what_decides_it() -> None:
+    text = "#ifdef A\n#if B > 1\nx\n#else\ny\n#endif\n#elif C\nz\n#endif\n#endif\n"
+    assert branches(text) == [
+        (2, 4, "B > 1"), (4, 6, "!(B > 1)"), (1, 7, "defined(A)"), (7, 9, "C")
+    ]  # fmt: skip

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 from patchwright.audit.census import Generator, generators, run_census
 from patchwright.audit.cuda_guards import Compared, GuardAudit, spec_for
-from patchwright.audit.kernels import Object, Problem, compare_objects
+from patchwright.audit.kernels import Object, Problem, compare_objects, dynamic_requests
 from patchwright.audit.knowledge import Knowledge, load
 from patchwright.audit.sites import site_of
+from patchwright.audit.sources import Sources
 from patchwright.audit.trees import StoredTrees
 from patchwright.audit.verdicts import BAD
 from patchwright.errors import InputError
@@ -46,8 +47,6 @@ class Modules:
         own = [g.entry for g in self.all if name in (g.name, g.entry)]
         if own:
             return own
-        from patchwright.audit.sources import Sources
-
         sources = Sources(self.stored, self.upstream)
         users = []
         for generator in self.all:
@@ -63,6 +62,12 @@ class Modules:
                 next_step="patchwright audit matrix lists the modules",
             )
         return users
+
+    def texts(self, source: str) -> dict[str, str]:
+        """Return a source and what it includes from the upstream, by repository path."""
+        sources = Sources(self.stored, self.upstream)
+        files = [f for f in self.trees.files(self.upstream) if f"/{f}".endswith(f"/{source}")]
+        return {path: self.stored.text(self.upstream, path) for path in sources.closure(files)}
 
 
 @contextmanager
@@ -91,8 +96,15 @@ def compare_guards(
     _require_archs(arch, reference)
     untold: list[Compared] = []
     with modules_of(project, selection) as found:
+        # The files that are asked of a module; none: all of them.
+        files: dict[str, set[str]] = {}
         if names:
-            wanted = [entry for name in names for entry in found.named(name)]
+            entries = {name: found.named(name) for name in names}
+            wanted = list(dict.fromkeys(e for users in entries.values() for e in users))
+            whole = {e for n, es in entries.items() if not n.endswith(".cu") for e in es}
+            for name, users in entries.items():
+                for entry in set(users) - whole:
+                    files.setdefault(entry, set()).add(name.rpartition("/")[2])
         else:
             say("asking the generators")
             cells = [run_census(found.trees, found.upstream, found.all, a)
@@ -111,13 +123,7 @@ def compare_guards(
             )  # fmt: skip
         except Blocked as error:
             return [*(Compared(name, "", why=str(error)) for name in wanted), *untold]
-        compared = audit.modules(list(dict.fromkeys(wanted)), say)
-        files = [n for n in names if n.endswith(".cu")]
-        kept = [
-            c for c in compared
-            if not files or c.why or any(f.endswith(c.source) for f in files)
-        ]  # fmt: skip
-        return [*kept, *untold]
+        return [*audit.modules(wanted, files, say), *untold]
 
 
 def _require_archs(*archs: str) -> None:
@@ -150,10 +156,15 @@ def compare_source(
                 continue
             say(f"compiling {source} of {name} twice")
             try:
-                rows.append((name, compare_objects(
-                    (first, reference), (second, arch), source.rpartition("/")[2], memory=memory,
+                made = compare_objects(
+                    (first, reference),
+                    (second, arch),
+                    source.rpartition("/")[2],
+                    memory=memory,
                     rewrites=found.knowledge.rewrites,
-                )))  # fmt: skip
+                )
+                more = dynamic_requests(found.texts(source), major=arch.partition(".")[0])
+                rows.append((name, replace(made, problems=(*made.problems, *more))))
             except (SmokeError, UpstreamRefused, Blocked) as error:
                 rows.append((name, " ".join(str(error).split())))
             break

@@ -11,7 +11,7 @@ import dataclasses
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -19,6 +19,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from patchwright.audit.guards import branches
 from patchwright.audit.knowledge import Knowledge
 from patchwright.audit.sources import Lost, Sources
 from patchwright.audit.trees import StoredTrees
@@ -33,13 +34,19 @@ from patchwright.upstreams.layout import PathMap
 
 # Where a module's generated sources lie: another folder for each run and architecture.
 _GENERATED = "/generated/"
+# What keeps a header from being included twice decides nothing.
+_ONCE = re.compile(r"!defined\(\w*_(?:H|HPP|CUH)_*\)")
 # Reasons that may be gone at the next run.
 _PASSING = re.compile(r"needs more|within \S+ s\b|without an answer")
 
 
 @dataclass(frozen=True)
 class Loss:
-    """A directive by which lines are lost: ``loss`` as in ``sources.Lost``."""
+    """A directive by which lines are lost.
+
+    ``loss`` is as in ``sources.Lost``, ``text`` where no directive is known to decide, or
+    ``outside`` for a header that is not upstream's, such as the toolkit's.
+    """
 
     path: str
     line: int
@@ -107,16 +114,21 @@ class GuardAudit:
         self.sources = Sources(stored, upstream)
         self.compiler: Compiler = find_compiler()
         self._digests: dict[Path, str] = {}
+        self._branches: dict[str, list[tuple[int, int, str]]] = {}
 
     def modules(
-        self, names: Sequence[str], say: Callable[[str], None] = lambda _: None
-    ) -> list[Compared]:
-        """Compare every CUDA source of the modules (``path::generator``), two at a time."""
+        self, names: Sequence[str], files: Mapping[str, Collection[str]],
+        say: Callable[[str], None] = lambda _: None,
+    ) -> list[Compared]:  # fmt: skip
+        """Compare the CUDA sources of modules (``path::generator``), two at a time.
+
+        ``files`` names those of a module by file name; without an entry it is all.
+        """
         tasks: list[tuple[str, Path, JitSpec, JitSpec]] = []
         found: list[Compared] = []
         asked: dict[str, dict[str, str]] = {}
         for name in names:
-            known = self._recall_module(name)
+            known = self._recall_module(name) if name not in files else None
             if known is not None:
                 found += known
                 continue
@@ -129,7 +141,11 @@ class GuardAudit:
             except (SmokeError, UpstreamRefused, Blocked) as error:
                 found.append(Compared(name, "", why=" ".join(str(error).split())))
                 continue
-            tasks += [(name, s, first, second) for s in first.sources if s.suffix == ".cu"]
+            tasks += [
+                (name, s, first, second)
+                for s in first.sources
+                if s.suffix == ".cu" and s.name in files.get(name, [s.name])
+            ]
         done = 0
 
         def one(task: tuple[str, Path, JitSpec, JitSpec]) -> Compared:
@@ -144,7 +160,7 @@ class GuardAudit:
             made = found + list(pool.map(one, tasks))
         for name, needs in asked.items():
             rows = [row for row in made if row.module == name]
-            if not any(_PASSING.search(row.why) for row in rows):
+            if name not in files and not any(_PASSING.search(row.why) for row in rows):
                 record = {"needs": needs, "rows": [asdict(row) for row in rows]}
                 write(self._module_path(name), record)
         return sorted(made, key=lambda row: (names.index(row.module), row.source))
@@ -257,13 +273,27 @@ class GuardAudit:
         for number in numbers:
             around = [g for g in guards if g.line < number <= g.last]
             guard = max(around, key=lambda g: g.line, default=None)
+            if guard is None and path is not None:
+                guard = self._branch(name, number)
             counts[guard] = counts.get(guard, 0) + 1
         return [
             Loss(name, g.line, g.condition, g.function, g.loss, n)
             if g is not None
-            else Loss(name, numbers[0], "", "", "text", n)
+            else Loss(name, numbers[0], "", "", "outside" if path is None else "text", n)
             for g, n in counts.items()
         ]
+
+    def _branch(self, path: str, line: int) -> Lost | None:
+        """Return the innermost branch around a line, whatever macro decides it."""
+        if path not in self._branches:
+            text = ""
+            with suppress(SmokeError):
+                text = self.stored.text(self.upstream, path)
+            self._branches[path] = branches(text)
+        for first, last, condition in self._branches[path]:
+            if first < line < last and not _ONCE.fullmatch(condition):
+                return Lost(path, first, last, condition, "", False, "code")
+        return None
 
 
 def placed(marked: str, site: Path) -> str:
@@ -296,8 +326,11 @@ def _row(data: dict[str, Any]) -> Compared:
 
 
 def summary(found: Sequence[Compared]) -> Mapping[str, int]:
-    """Return how many sources lose a kernel, a barrier, other code, nothing, or cannot be told."""
-    counts = {"kernel": 0, "barrier": 0, "code": 0, "nothing": 0, "cannot tell": 0}
+    """Return how many sources lose a kernel, a barrier, other code, nothing, or cannot be told.
+
+    ``outside`` are those in which only headers differ that are not upstream's.
+    """
+    counts = dict.fromkeys(("kernel", "barrier", "code", "outside", "nothing", "cannot tell"), 0)
     for one in found:
         kinds = {loss.loss for loss in one.losses}
         if one.why:
@@ -305,5 +338,6 @@ def summary(found: Sequence[Compared]) -> Mapping[str, int]:
         elif not one.lost:
             counts["nothing"] += 1
         else:
-            counts[next((k for k in ("kernel", "barrier") if k in kinds), "code")] += 1
+            worst = "outside" if kinds == {"outside"} else "code"
+            counts[next((k for k in ("kernel", "barrier") if k in kinds), worst)] += 1
     return counts

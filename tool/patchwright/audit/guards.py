@@ -122,6 +122,30 @@ def guards(
     return tuple(found)
 
 
+def branches(text: str) -> list[tuple[int, int, str]]:
+    """Return every conditional branch: line of its directive, of the one that ends it, condition.
+
+    Inner ones come before those around them. An ``else`` has the conditions before it, negated.
+    """
+    found: list[tuple[int, int, str]] = []
+    open_: list[tuple[int, list[str]]] = []
+    for line, directive, condition in _directives(text):
+        if not directive.startswith("if"):
+            if not open_:
+                continue
+            first, conditions = open_.pop()
+            found.append((first, line, conditions[-1]))
+            if directive == "endif":
+                continue
+            own = _as_if(directive, condition)
+            if directive == "else":
+                own = " && ".join(f"!({c})" for c in conditions)
+            open_.append((line, [*conditions, own]))
+        else:
+            open_.append((line, [_as_if(directive, condition)]))
+    return found
+
+
 class _Group:
     """The branches between an ``#if`` and its ``#endif``."""
 

@@ -45,7 +45,7 @@ _DYNAMIC = re.compile(r"\b(?:232448|227\s*\*\s*1024|228\s*\*\s*1024)\b")
 class Problem:
     """One thing wrong with the target's object; ``kernels`` are demangled names."""
 
-    kind: str  # hollow, suspicious, poisoned, lost, shared, missing
+    kind: str  # hollow, suspicious, poisoned, lost, shared, missing, dynamic
     sentence: str
     kernels: tuple[str, ...] = ()
 
@@ -152,9 +152,23 @@ def instruction_counts(ptx: str) -> Counter[str]:
     return Counter(_INSTRUCTION.findall(code))
 
 
-def dynamic_requests(text: str) -> list[int]:
-    """Return the lines of a source that state a shared-memory size of other GPUs (227 KiB)."""
-    return [n for n, line in enumerate(text.split("\n"), 1) if _DYNAMIC.search(line)]
+def dynamic_requests(texts: Mapping[str, str], *, major: str) -> list[Problem]:
+    """Return where sources (path to text) state more dynamic shared memory than there is.
+
+    Seen are the sizes of other GPUs, 227 and 228 KiB, not what is computed.
+    """
+    limit = SHARED_LIMIT.get(major)
+    places = [
+        f"{path}:{number}"
+        for path, text in texts.items()
+        for number, line in enumerate(text.split("\n"), 1)
+        if limit is not None and _DYNAMIC.search(line)
+    ]
+    if not places:
+        return []
+    more = f" and {len(places) - 4} more" if len(places) > 4 else ""
+    return [Problem("dynamic", f"over the {limit} bytes of shared memory of {major}.x: "
+                    f"{', '.join(places[:4])}{more}")]  # fmt: skip
 
 
 def _ratios(reference: Cubin, own: Cubin) -> dict[str, float]:

@@ -209,13 +209,19 @@ def guards(
         elif one.lost or one.flags:
             flags = ", flags differ" if one.flags else ""
             out.print(f"{name}: {one.lost} lines lost, {one.own} of its own{flags}", soft_wrap=True)
+            others = [loss for loss in one.losses if loss.loss == "outside"]
             for loss in one.losses:
+                if loss in others:
+                    continue
                 what = {"kernel": "a whole kernel's body", "barrier": "a barrier"}.get(
                     loss.loss, loss.loss)  # fmt: skip
                 inside = f" in {loss.function}" if loss.function else ""
                 out.print(f"  {loss.path}:{loss.line} {what}{inside}, {loss.lines} lines"
                           + (f": #if {loss.condition}" if loss.condition else ""),
                           soft_wrap=True)  # fmt: skip
+            if others:
+                out.print(f"  {sum(loss.lines for loss in others)} lines in {len(others)} headers "
+                          "outside upstream, such as the toolkit's", soft_wrap=True)  # fmt: skip
     counts = ", ".join(f"{n} {kind}" for kind, n in summary(found).items() if n)
     out.print(f"{len(found)} sources: {counts}")
     return 0
