@@ -15,8 +15,10 @@ from __future__ import annotations
 
 import hashlib
 import http.server
+import os
 import shutil
 import subprocess
+import sys
 import threading
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -35,6 +37,7 @@ FILES: Mapping[str, Content] = {
     "tiny/gate.py": "OPEN = False\n",
     "csrc/a.cu": "__global__ void a() {}\n",
 }
+PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"  # the one that is surely here
 META = '__version__ = "1.0"\n'
 MACHINES = ("x86_64", "aarch64")
 
@@ -118,7 +121,7 @@ def small_environment(folder: Path, monkeypatch: pytest.MonkeyPatch) -> SmallEnv
     for machine in MACHINES:
         small.add("native", "2.0", {"native.py": f"M = {machine!r}\n"},
                   tag=f"py3-none-manylinux_2_17_{machine}")  # fmt: skip
-    small.configure(python="3.11", requirements=["native"], settings={"TINY_ARCH_LIST": "12.0a"})
+    small.configure(python=PYTHON, requirements=["native"], settings={"TINY_ARCH_LIST": "12.0a"})
     project.add_patch(1, {"tiny/gate.py": "OPEN = True\n"}, title="gate: open")
     _see_only(folder, monkeypatch)
     return small
@@ -129,6 +132,9 @@ def _see_only(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UV_NO_INDEX", "1")
     monkeypatch.setenv("UV_CACHE_DIR", str(folder / "uv-cache"))
     monkeypatch.setenv("UV_PYTHON_DOWNLOADS", "never")
+    # The tests' own interpreter need not be on the path.
+    path = f"{Path(sys.base_prefix) / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    monkeypatch.setenv("PATH", path)
 
 
 @contextmanager

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 
 from environments import small_environment
-
-pytestmark = pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="locked for Python 3.11")
 
 
 def test_after_a_capture_the_environment_is_that_series_state(

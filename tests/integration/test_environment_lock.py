@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from environments import SmallEnvironment, locked_environment, small_environment
+from environments import PYTHON, SmallEnvironment, locked_environment, small_environment
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def versions(small: SmallEnvironment) -> dict[str, str]:
 
 def test_everything_is_locked_for_two_machines_and_no_address_is(small: SmallEnvironment) -> None:
     ran = small.project.run("lock")
-    assert "environment: Python 3.11, packages: x86_64 3, aarch64 3\n" in ran.out, ran.err
+    assert f"environment: Python {PYTHON}, packages: x86_64 3, aarch64 3\n" in ran.out, ran.err
     locked = table(small)
     assert versions(small) == {"dep": "1.0", "native": "2.0", "tiny-cubin": "1.0"}
     assert locked["settings"] == {"TINY_ARCH_LIST": "12.0a"}
@@ -74,20 +74,20 @@ def test_check_names_each_wish_that_changed_without_a_network(
     shutil.rmtree(locked.index)
     assert locked.project.run("lock", "--check").code == 0
     locked.configure(
-        python="3.12", cuda="12.8", requirements=["native<3"], settings={"TINY_ARCH_LIST": "12.1a"}
+        python="3.99", cuda="12.8", requirements=["native<3"], settings={"TINY_ARCH_LIST": "12.1a"}
     )
     monkeypatch.setenv("PATCHWRIGHT_CACHE", "/dev/null/nowhere")
     ran = locked.project.run("lock", "--check", "--json")
     assert ran.code == 1
     found = {d["what"]: (d["locked"], d["actual"]) for d in ran.json()["disagreements"]}
     assert found == {
-        "environment: python": ("3.11", "3.12"),
+        "environment: python": (PYTHON, "3.99"),
         "environment: cuda": ("(absent)", "12.8"),
         "environment: requirements": ("native", "native<3"),
         "environment: settings": ("TINY_ARCH_LIST=12.0a", "TINY_ARCH_LIST=12.1a"),
     }
     monkeypatch.delenv("PATCHWRIGHT_CACHE")
-    assert "environment: python: the lock has 3.11" in locked.project.run("status").out
+    assert f"environment: python: the lock has {PYTHON}" in locked.project.run("status").out
 
 
 def test_check_makes_the_patched_wheels_again(locked: SmallEnvironment) -> None:
@@ -107,7 +107,7 @@ def test_a_machine_for_which_nothing_can_be_locked_is_a_fact(small: SmallEnviron
     assert note.startswith("note: nothing is locked for aarch64: ")
     assert "native" in note
     assert "://" not in note
-    assert "environment: Python 3.11, packages: x86_64 3\n" in ran.out
+    assert f"environment: Python {PYTHON}, packages: x86_64 3\n" in ran.out
     exported = small.project.run("lock", "--export", "requirements", "--machine", "aarch64")
     assert exported.code == 1
     assert "nothing is locked for aarch64: " in exported.err

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from disks import small_disk
-from environments import SmallEnvironment, locked_environment, served, small_environment
+from environments import PYTHON, SmallEnvironment, locked_environment, served, small_environment
 from projects import Ran, make_project
 
 
@@ -193,7 +193,7 @@ def test_a_wheel_for_another_machine(rebuilt: SmallEnvironment) -> None:
 
 def test_a_python_that_is_not_there(rebuilt: SmallEnvironment) -> None:
     path = rebuilt.project.root / "upstream.lock"
-    text = path.read_text("utf-8").replace('python = "3.11"', 'python = "3.99"')
+    text = path.read_text("utf-8").replace(f'python = "{PYTHON}"', 'python = "3.99"')
     path.write_text(text, "utf-8")
     rebuilt.configure(python="3.99")
     refused(rebuilt, code=3, says="Python 3.99: there is no such Python here")
