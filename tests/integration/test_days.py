@@ -63,7 +63,7 @@ def test_killed_at_random_the_next_command_finds_before_or_after(tmp_path: Path)
 
 @pytest.mark.slow
 def test_days_of_two_hundred_steps() -> None:
-    run_state_machine_as_test(DayMachine, settings=_settings(5, 200))
+    run_state_machine_as_test(DayMachine, settings=_settings(2, 200))
 
 
 @pytest.mark.slow
