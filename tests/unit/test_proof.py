@@ -122,3 +122,18 @@ def test_packages_of_a_longer_name_are_not_ours(scene: Scene) -> None:
 
 def test_nothing_reported_is_no_violation(tmp_path: Path) -> None:
     assert proof.violations(tmp_path / "none") == ()
+
+
+def test_what_is_read_is_noted_wherever_the_cache_lies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site, listing = tmp_path / "venv" / "cache" / "site", tmp_path / "listing"
+    (site / "kern").mkdir(parents=True)
+    (site / "kern" / "a.py").write_text("A = 1\n", encoding="ascii")
+    listing.write_bytes(b"")
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "venv"))
+    reads = tmp_path / "reads"
+    claim = proof.Claim(("kern",), {str(site): str(listing)}, str(tmp_path / "report"), str(reads))
+    witness = proof._Witness(claim, {})
+    witness.hook("open", (str(site / "kern" / "a.py"), "r", 0))
+    assert proof.files_read(reads, [site]) == [frozenset({"kern/a.py"})]

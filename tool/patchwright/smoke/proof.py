@@ -157,7 +157,10 @@ class _Witness:
 
     def note(self, path: str) -> None:
         """Note a file of a site, by whichever name it was opened."""
-        if path in self.read or path.startswith(self.elsewhere):
+        if path in self.read:
+            return
+        # A cache may lie within the interpreter's own folders.
+        if path.startswith(self.elsewhere) and self.below(path) is None:
             return
         self.read.add(path)
         real = self.real(path)
