@@ -8,7 +8,7 @@ import pytest
 from patchwright.config import Layout, LayoutRule
 from patchwright.smoke.outcomes import SmokeError
 from patchwright.smoke.trees import (
-    Listing,
+    Files,
     Source,
     SyntaxCache,
     Trees,
@@ -129,7 +129,7 @@ def test_a_blob_is_parsed_once(tmp_path: Path) -> None:
 
 
 def test_a_listing_reads_back(tmp_path: Path) -> None:
-    listing: Listing = {
+    listing: Files = {
         b"a\tb\n\xff": (b"100755", "1" * 40),
         b"a": (b"100644", "2" * 40),
     }

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from patchwright.smoke.outcomes import SmokeError
-from patchwright.smoke.trees import Listing, Source, SyntaxCache, Trees
+from patchwright.smoke.trees import Files, Source, SyntaxCache, Trees
 from patchwright.store import EXECUTABLE, FILE
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class StoredTrees(Trees):
         store: ObjectStore,
         state: Sequence[tuple[str, str]],
         sources: Sequence[Source],
-        listing: Listing,
+        listing: Files,
         syntax: SyntaxCache | None = None,
         blobs: dict[str, bytes] | None = None,
     ) -> None:

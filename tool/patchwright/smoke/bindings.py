@@ -61,8 +61,20 @@ def _bound(statement: ast.stmt) -> frozenset[str]:
         elif kind in _NAMING and node.name:  # type: ignore[attr-defined]
             names.add(node.name)  # type: ignore[attr-defined]
         if kind not in _CLOSED:
-            todo.extend(ast.iter_child_nodes(node))
+            todo.extend(children(node))
     return frozenset(names)
+
+
+def children(node: ast.AST) -> list[ast.AST]:
+    """Return the nodes directly below, as ``ast.iter_child_nodes`` yields them, but faster."""
+    found: list[ast.AST] = []
+    for name in node._fields:
+        value = getattr(node, name, None)
+        if isinstance(value, list):
+            found.extend(part for part in value if isinstance(part, ast.AST))
+        elif isinstance(value, ast.AST):
+            found.append(value)
+    return found
 
 
 def bound_by(node: ast.Import | ast.ImportFrom, alias: ast.alias) -> str:
@@ -175,7 +187,6 @@ class Modules:
     def __init__(self, trees: Trees) -> None:
         self.trees = trees
         self._known: dict[str, Module | None] = {}
-        self._folders: dict[str, bool] = {}
 
     def get(self, dotted: str) -> Module | None:
         """Return a module, or None where no file of the trees is that module."""
@@ -191,15 +202,7 @@ class Modules:
 
     def is_folder(self, dotted: str) -> bool:
         """Return whether modules lie below ``dotted`` though it is no module itself."""
-        if dotted not in self._folders:
-            part = "/" + dotted.replace(".", "/") + "/"
-            self._folders[dotted] = any(
-                part in "/" + path
-                for upstream in self.trees.upstreams
-                for path in self.trees.files(upstream)
-                if path.endswith(".py")
-            )
-        return self._folders[dotted]
+        return self.trees.is_folder(dotted)
 
     def at(self, upstream: str, path: str) -> Module:
         """Return the module whose source is a repository path.

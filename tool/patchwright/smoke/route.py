@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import ast
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from patchwright.smoke.bindings import Modules
+from patchwright.smoke.bindings import Modules, children
 from patchwright.smoke.conditions import find_class, find_function
 from patchwright.smoke.entities import Class, Entity, Function, Instance, Unknown
 from patchwright.smoke.resolution import Resolver
@@ -22,6 +22,8 @@ from patchwright.smoke.trees import Trees
 _SPEC = "gen_jit_spec"
 _MADE_BY = ("__init__", "__post_init__", "__new__")
 _CALLED_BY = ("__call__", "forward")
+_INNER = frozenset({ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef})
+_FOLLOWED = frozenset({ast.Name, ast.Attribute, ast.Call, ast.Return})
 
 
 @dataclass(frozen=True)
@@ -143,18 +145,32 @@ def _trace(
     return Route(tuple(hops), generator.name, generator.upstream, _hop(entry).name)
 
 
-def _body(function: Function) -> Iterator[ast.AST]:
-    """Yield the nodes that run when the function does: not the bodies of inner functions."""
-    todo: list[ast.AST] = list(reversed(function.node.body))
+def _body(function: Function) -> tuple[ast.expr | ast.Return, ...]:
+    """Return the names, attributes, calls and returns that run when the function does.
+
+    Not those of inner functions. The node keeps the answer: syntax trees are shared.
+    """
+    known: tuple[ast.expr | ast.Return, ...] | None = vars(function.node).get("runs")
+    if known is None:
+        known = vars(function.node)["runs"] = tuple(_running(function.node.body))
+    return known
+
+
+def _running(statements: Sequence[ast.stmt]) -> Iterator[ast.expr | ast.Return]:
+    todo: list[ast.AST] = []
+    todo.extend(reversed(statements))
     while todo:
         node = todo.pop()
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        kind = type(node)
+        if kind in _INNER:
             continue
-        yield node
+        if kind in _FOLLOWED:
+            assert isinstance(node, ast.expr | ast.Return)
+            yield node
         if isinstance(node, ast.AnnAssign):
             todo.extend(part for part in (node.value, node.target) if part is not None)
         else:
-            todo.extend(reversed(list(ast.iter_child_nodes(node))))
+            todo.extend(children(node)[::-1])
 
 
 def _spec_tail(
@@ -189,9 +205,7 @@ def _targets(
     """Yield the functions that a function's body calls or names, with the line."""
     for node in _body(function):
         entities: Iterable[Entity] = ()
-        if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Load):
-            entities = resolver.resolve(node, function.scope)
-        elif isinstance(node, ast.Call):
+        if isinstance(node, ast.Call):
             called = resolver.resolve(node.func, function.scope)
             entities = (*called, *_by_call(resolver, called))
             if any(isinstance(entity, Unknown) for entity in called):
@@ -200,9 +214,11 @@ def _targets(
                 unresolved.append(
                     Unresolved(module.upstream, module.path, node.lineno, function.name, text)
                 )
+        elif isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Load):
+            entities = resolver.resolve(node, function.scope)
         for entity in entities:
             if isinstance(entity, Function):
-                yield entity, getattr(node, "lineno", 0)
+                yield entity, node.lineno
 
 
 def _by_call(resolver: Resolver, called: Iterable[Entity]) -> Iterator[Entity]:

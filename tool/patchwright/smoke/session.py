@@ -17,11 +17,13 @@ import pytest
 from patchwright.smoke import isolation, plugin, proof
 from patchwright.smoke.protocol import Place, Request
 from patchwright.smoke.recorder import Recorder
-from patchwright.smoke.trees import SyntaxCache, Trees, parse_listing
+from patchwright.smoke.trees import Listing, SyntaxCache, Trees, parse_listing
 
 RESULT = "result.json"
 REPORT = "violations"
 READS = "reads"
+# Plugins of pytest that a smoke test cannot use: each costs a millisecond of every run.
+_UNUSED = ("doctest", "pastebin", "stepwise", "setuponly", "setupplan")
 
 
 @dataclass
@@ -29,12 +31,13 @@ class Prepared:
     """What the worker keeps between runs: listings by file, syntax trees by blob id."""
 
     syntax: SyntaxCache = field(default_factory=SyntaxCache)
-    listings: dict[Path, dict[bytes, tuple[bytes, str]]] = field(default_factory=dict)
+    listings: dict[Path, Listing] = field(default_factory=dict)
 
-    def listing(self, path: Path) -> dict[bytes, tuple[bytes, str]]:
+    def listing(self, path: Path) -> Listing:
         """Return a listing, read once."""
         if path not in self.listings:
             self.listings[path] = parse_listing(path.read_bytes())
+            _ = self.listings[path].folders  # known before the fork
         return self.listings[path]
 
     def trees(self, place: Place, request: Request) -> Trees:
@@ -106,8 +109,13 @@ def _arguments(request: Request) -> list[str]:
     arguments = [
         str(request.test), "-c", str(configuration), "--rootdir", str(request.test.parent),
         "--noconftest", "--import-mode=importlib", "--capture=no", "--color=no", "-ra",
+        # The others parse the test's file again for each failure; a control is made to fail.
+        "--tb=native",
         # Its last act is to collect garbage five times over: a third of a short run.
         "-p", "no:unraisableexception",
+        # Not even the folders above are looked at for what might be collected there.
+        "--confcutdir", str(request.test.parent),
+        *(word for name in _UNUSED for word in ("-p", f"no:{name}")),
         "-p", "no:cacheprovider", "--basetemp", str(request.folder / "pytest"),
     ]  # fmt: skip
     return arguments if request.tree is not None else [*arguments, "--collect-only", "-q"]

@@ -1,57 +1,79 @@
 """Removes annotations from a copy of a statement: they decide nothing, and evaluating
-them would ask for every type that upstream's signatures name."""
+them would ask for every type that upstream's signatures name.
+
+The copy shares its expressions with the original, which stays as it is: syntax trees are
+shared, and whole modules are stripped for one decision.
+"""
 
 from __future__ import annotations
 
 import ast
 import copy
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 # Annotations that dataclasses give a meaning to.
 _MEANT = ("ClassVar", "InitVar", "KW_ONLY")
-_Statement = TypeVar("_Statement", bound=ast.stmt)
+_Scope = Literal["module", "class", "function"]
+_Branch = TypeVar("_Branch", ast.ExceptHandler, ast.match_case)
 
 
-def without_annotations(statement: _Statement) -> ast.stmt:
+def without_annotations(statement: ast.stmt) -> ast.stmt:
     """Return a copy without annotations; fields of classes keep ``object`` as theirs."""
-    stripped = _Stripper().visit(copy.deepcopy(statement))
-    assert isinstance(stripped, ast.stmt)
-    return stripped
+    return _stripped(statement, "module")
 
 
-class _Stripper(ast.NodeTransformer):
-    def __init__(self) -> None:
-        self.scope: str = "module"
+def _stripped(node: ast.stmt, scope: _Scope) -> ast.stmt:
+    if isinstance(node, ast.AnnAssign):
+        return _assignment(node, scope)
+    if not hasattr(node, "body") and not hasattr(node, "cases"):
+        return node
+    made = copy.copy(node)
+    if isinstance(made, ast.FunctionDef | ast.AsyncFunctionDef):
+        scope = "function"
+        made.returns = None
+        made.args = _bare(made.args)
+    elif isinstance(made, ast.ClassDef):
+        scope = "class"
+    for part in ("body", "orelse", "finalbody"):
+        if inner := getattr(made, part, None):
+            setattr(made, part, [_stripped(statement, scope) for statement in inner])
+    if isinstance(made, ast.Try | ast.TryStar):
+        made.handlers = [_branch(handler, scope) for handler in made.handlers]
+    elif isinstance(made, ast.Match):
+        made.cases = [_branch(case, scope) for case in made.cases]
+    return made
 
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
-        return self._function(node)
 
-    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AST:
-        return self._function(node)
+def _branch(node: _Branch, scope: _Scope) -> _Branch:
+    made = copy.copy(node)
+    made.body = [_stripped(statement, scope) for statement in node.body]
+    return made
 
-    def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.AST:
-        node.returns = None
-        for argument in ast.walk(node.args):
-            if isinstance(argument, ast.arg):
-                argument.annotation = None
-        return self._inside("function", node)
 
-    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
-        return self._inside("class", node)
+def _assignment(node: ast.AnnAssign, scope: _Scope) -> ast.stmt:
+    if scope == "module":
+        # A module-level annotation would be evaluated; a function's never is.
+        if node.value is None:
+            return ast.copy_location(ast.Pass(), node)
+        return ast.copy_location(ast.Assign([node.target], node.value), node)
+    if scope == "class" and not any(word in ast.unparse(node) for word in _MEANT):
+        node = copy.copy(node)
+        node.annotation = ast.copy_location(ast.Name("object", ast.Load()), node.annotation)
+    return node
 
-    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
-        if self.scope == "class" and not any(word in ast.unparse(node) for word in _MEANT):
-            node.annotation = ast.copy_location(ast.Name("object", ast.Load()), node.annotation)
-        elif self.scope == "module":
-            # A module-level annotation would be evaluated; a function's never is.
-            if node.value is None:
-                return ast.copy_location(ast.Pass(), node)
-            return ast.copy_location(ast.Assign([node.target], node.value), node)
-        return self.generic_visit(node)
 
-    def _inside(self, scope: str, node: ast.AST) -> ast.AST:
-        outer, self.scope = self.scope, scope
-        try:
-            return self.generic_visit(node)
-        finally:
-            self.scope = outer
+def _bare(arguments: ast.arguments) -> ast.arguments:
+    made = copy.copy(arguments)
+    for part in ("posonlyargs", "args", "kwonlyargs"):
+        setattr(made, part, [_unannotated(argument) for argument in getattr(made, part)])
+    made.vararg = made.vararg and _unannotated(made.vararg)
+    made.kwarg = made.kwarg and _unannotated(made.kwarg)
+    return made
+
+
+def _unannotated(argument: ast.arg) -> ast.arg:
+    if argument.annotation is None:
+        return argument
+    made = copy.copy(argument)
+    made.annotation = None
+    return made

@@ -12,6 +12,7 @@ import contextlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from types import CodeType
 
@@ -20,20 +21,35 @@ from patchwright.smoke.outcomes import SmokeError
 from patchwright.store import EXECUTABLE, FILE, object_id
 from patchwright.upstreams.layout import PathMap
 
-# Installed path to (mode, blob id): what the site folder must hold.
-Listing = Mapping[bytes, tuple[bytes, str]]
+# Installed path to (mode, blob id).
+Files = Mapping[bytes, tuple[bytes, str]]
 
 
-def format_listing(listing: Listing) -> bytes:
+class Listing(dict[bytes, tuple[bytes, str]]):
+    """What a site folder must hold: installed path to (mode, blob id)."""
+
+    @cached_property
+    def folders(self) -> frozenset[bytes]:
+        """The folders below which Python files lie, without a slash at their end."""
+        found: set[bytes] = set()
+        for path in self:
+            end = path.rfind(b"/") if path.endswith(b".py") else -1
+            while end > 0 and path[:end] not in found:
+                found.add(path[:end])
+                end = path.rfind(b"/", 0, end)
+        return frozenset(found)
+
+
+def format_listing(listing: Files) -> bytes:
     """Return a listing's file format: ``MODE ID<TAB>PATH<NUL>`` per file, sorted."""
     return b"".join(
         b"%s %s\t%s\0" % (mode, oid.encode(), path) for path, (mode, oid) in sorted(listing.items())
     )
 
 
-def parse_listing(data: bytes) -> dict[bytes, tuple[bytes, str]]:
+def parse_listing(data: bytes) -> Listing:
     """Return the listing that ``format_listing`` wrote."""
-    listing = {}
+    listing = Listing()
     for line in data.split(b"\0")[:-1]:
         meta, _, path = line.partition(b"\t")
         mode, _, oid = meta.partition(b" ")
@@ -94,7 +110,7 @@ class Trees:
         site: Path,
         state: Sequence[tuple[str, str]],
         sources: Sequence[Source],
-        listing: Listing,
+        listing: Files,
         syntax: SyntaxCache | None = None,
     ) -> None:
         self.site = site
@@ -102,7 +118,7 @@ class Trees:
         self._sources = {source.name: source for source in sources}
         self._maps = {source.name: PathMap(source.layout) for source in sources}
         self._files: dict[str, tuple[str, ...]] = {}
-        self._listing = listing
+        self._listing = listing if isinstance(listing, Listing) else Listing(listing)
         self.stubs: set[str] = set()
         self.syntax = syntax if syntax is not None else SyntaxCache()
         # What others derive from these trees' syntax and want to find again.
@@ -184,6 +200,10 @@ class Trees:
                 if installed in self._listing and repository is not None:
                     return source.name, os.fsdecode(repository)
         return None
+
+    def is_folder(self, dotted: str) -> bool:
+        """Return whether Python files lie below a dotted name."""
+        return os.fsencode(dotted.replace(".", "/")) in self._listing.folders
 
     def _source(self, upstream: str) -> Source:
         if upstream not in self._sources:

@@ -170,9 +170,12 @@ def _preload() -> None:
 
 def _learn(request: Request, prepared: session.Prepared, oids: list[str]) -> None:
     """Parse what the last run parsed: the next runs on the same blobs have it at once."""
-    wanted = set(oids) - prepared.syntax.known.keys()
-    while prepared.syntax.known and len(prepared.syntax.known) + len(wanted) > _SYNTAX_TREES:
-        del prepared.syntax.known[next(iter(prepared.syntax.known))]
+    known = prepared.syntax.known
+    wanted = set(oids) - known.keys()
+    for oid in known.keys() & set(oids):
+        known[oid] = known.pop(oid)  # to the end: what nobody asked for longest goes first
+    while known and len(known) + len(wanted) > _SYNTAX_TREES:
+        del known[next(iter(known))]
     for place in (request.tree, request.baseline):
         if place is None or not wanted:
             continue
