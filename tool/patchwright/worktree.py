@@ -63,8 +63,8 @@ class Slot:
 
     ``path`` is the slot's own folder; the files are in ``path/tree``. Its record says
     which tree that is and how each file looked when it was written. It is removed
-    before a move and written after it: a slot without one (new, or killed in the
-    middle) is built anew.
+    before the first move and written when the slot is let go: a slot without one (new, or
+    of a command that was killed) is built anew.
     """
 
     def __init__(self, path: Path, store: ObjectStore) -> None:
@@ -83,9 +83,10 @@ class Slot:
         self._record = path / "record"
         self.tree = EMPTY_TREE
         self._files: dict[bytes, _Seen] = {}
-        self._refreshed = False  # a check learned more than the record says
-        if not self._read_record():
-            self._record.unlink(missing_ok=True)
+        self._is_whole = self._read_record()  # false from a move's start to its end
+        self._is_recorded = self._is_whole
+        if not self._is_whole:
+            self._begin()
             self._clear()
 
     def __enter__(self) -> Slot:
@@ -96,23 +97,27 @@ class Slot:
 
     def close(self) -> None:
         """Let go of the slot; what it holds stays for the next worker."""
-        if self._refreshed and self._record.exists():
-            self._write_record()
-        self._lock.release()
+        try:
+            # A full disk costs the next worker time, nobody anything else.
+            with suppress(OSError):
+                if self._is_whole and not self._is_recorded:
+                    self._write_record()
+        finally:
+            self._lock.release()
 
     def move(self, tree: str) -> None:
         """Make the folder hold ``tree``: only what differs is written or removed.
 
         What a stranger did to other files stays; ``check`` finds it.
         """
-        if not self._record.exists():
+        if not self._is_whole:
             self._clear()  # new, or a move before this one failed half-way
         elif tree == self.tree:
             return
-        self._record.unlink(missing_ok=True)
+        self._begin()
         update(self.store, self.tree, tree, self.folder, self._observe)
         self.tree = tree
-        self._write_record()
+        self._is_whole = True
 
     def check(self) -> tuple[Difference, ...]:
         """Return every difference between the folder and the tree: () proves it equal.
@@ -133,7 +138,7 @@ class Slot:
                 continue
             if self._holds(entry.path, now, seen):
                 self._files[path] = seen._replace(status=_proof(now))
-                self._refreshed = True
+                self._is_recorded = False
             else:
                 found.append(Difference(path, "changed"))
         found += [Difference(path, "missing") for path in self._files.keys() - met]
@@ -143,15 +148,14 @@ class Slot:
         """Restore what ``check`` finds and return what it was."""
         found = self.check()
         if not self._is_there():
-            tree = self.tree
-            self._record.unlink(missing_ok=True)
-            self.move(tree)
+            self._begin()
+            self.move(self.tree)
         elif found:
-            self._record.unlink(missing_ok=True)
+            self._begin()
             # What does not belong goes first: it may stand where a folder is needed.
             for path, what in sorted(found, key=lambda d: d.what != "extra"):
                 self._restore(path.rstrip(b"/"), what)
-            self._write_record()
+            self._is_whole = True
         return found
 
     # The files
@@ -226,6 +230,11 @@ class Slot:
         entry = TreeEntry(seen.mode, name, seen.oid)
         self._observe(path, entry, write_file(name, entry, self.store.blob(seen.oid), handle))
 
+    def _begin(self) -> None:
+        """Have the folder be nobody's until it is whole again, a kill included."""
+        self._is_whole = self._is_recorded = False
+        self._record.unlink(missing_ok=True)
+
     def _clear(self) -> None:
         self.tree = EMPTY_TREE
         self._files = {}
@@ -259,7 +268,6 @@ class Slot:
         temporary = self._record.with_suffix(".new")
         temporary.write_text(json.dumps(record), encoding="ascii")
         temporary.replace(self._record)
-        self._refreshed = False
 
 
 def _link(place: bytes) -> str:
