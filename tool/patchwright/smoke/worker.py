@@ -28,7 +28,7 @@ from patchwright.store import object_id
 
 READY = b"{}\n"  # says that all imports went well
 _LISTINGS = 8  # kept at most; one is some megabytes
-_SYNTAX_TREES = 64  # the same
+_SYNTAX_TREES = 128  # the same
 _CODES = 500  # compiled files; one is some tens of kilobytes
 
 
