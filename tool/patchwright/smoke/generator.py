@@ -16,12 +16,12 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 from patchwright.smoke import torch_stub
 from patchwright.smoke.outcomes import SmokeError
@@ -41,6 +41,7 @@ _REFUSED = ("requests", "pynvml")
 _LIBRARIES = ("tvm_ffi", "jinja2", "filelock", "packaging.version")
 # What they and upstream use of the standard library: a child has no bytecode of its own.
 _STANDARD = ("concurrent.futures.thread", "heapq", "queue", "sysconfig", "uuid")
+_CODES = 500  # compiled files that are kept at most; one is some tens of kilobytes
 
 
 @dataclass(frozen=True)
@@ -56,8 +57,49 @@ class Call:
     arch: tuple[str, ...]
     cuda: str
     workspace: Path
-    # Code by file and blob id, taken for a module whose source is exactly that.
-    codes: Mapping[tuple[str, str], CodeType] = field(default_factory=dict)
+
+
+# Code by file and blob id, taken for a module whose source is exactly that.
+Codes = Mapping[tuple[str, str], CodeType]
+
+
+class Generators(Protocol):
+    """Who asks generators."""
+
+    def ask(self, call: Call, deadline: float) -> dict[str, object]:
+        """Return what ``run`` does, and raise what it raises."""
+
+
+class Forked:
+    """Asks in children of this process; what they import is compiled once."""
+
+    def __init__(self) -> None:
+        self._codes: dict[tuple[str, str], CodeType] = {}
+        self._ran: set[str] = set()
+
+    def ask(self, call: Call, deadline: float, **how: Any) -> dict[str, object]:
+        """Return what ``run`` does with the same arguments, and raise what it raises."""
+        for file in self._ran:
+            self._compile(file)
+        self._ran.clear()
+        answer = run(call, deadline, codes=self._codes, **how)
+        imported = answer["imported"]
+        assert isinstance(imported, dict)
+        self._ran.update(imported.values())
+        return answer
+
+    def _compile(self, file: str) -> None:
+        if len(self._codes) > _CODES:
+            self._codes.clear()
+        with contextlib.suppress(OSError, SyntaxError, ValueError, RecursionError):
+            data = Path(file).read_bytes()
+            key = file, object_id("blob", data)
+            if key not in self._codes:
+                self._codes[key] = compile(data, file, "exec", dont_inherit=True)
+
+
+class Abandoned(Exception):
+    """Nobody waits for the answer any more."""
 
 
 class _Broken(Exception):
@@ -76,8 +118,14 @@ def preload() -> None:
             raise SmokeError(f"the JIT generators need the module {name}: {error}") from error
 
 
-def run(call: Call, deadline: float) -> dict[str, object]:
+def run(
+    call: Call, deadline: float, *, codes: Codes | None = None,
+    first: Callable[[], None] | None = None, reply: int | None = None,
+) -> dict[str, object]:  # fmt: skip
     """Run ``call`` in a child and return what it found.
+
+    ``first`` is what the child does before all else; ``reply`` is a pipe that the answer
+    is for: raises Abandoned once nobody can read it.
 
     The answer has ``imported`` (the upstreams' modules that ran, with their files) and
     either ``refused`` (upstream's own error) or ``name``, ``sources`` and ``ninja``.
@@ -90,10 +138,10 @@ def run(call: Call, deadline: float) -> dict[str, object]:
     with log.open("wb") as output:
         pid = os.fork()
         if pid == 0:
-            _child(call, writer, output.fileno())
+            _child(call, writer, output.fileno(), codes or {}, first)
     os.close(writer)
     try:
-        answer = _read(reader, deadline)
+        answer = _read(reader, deadline, reply)
     finally:
         os.close(reader)
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -114,13 +162,20 @@ def run(call: Call, deadline: float) -> dict[str, object]:
     return result
 
 
-def _read(reader: int, deadline: float) -> bytes | None:
+def _read(reader: int, deadline: float, reply: int | None) -> bytes | None:
     """Return all that the child writes, None when it does not end in time."""
     end = time.monotonic() + deadline
     chunks: list[bytes] = []
+    poll = select.poll()
+    poll.register(reader, select.POLLIN)
+    if reply is not None:
+        poll.register(reply, 0)
     while True:
         left = end - time.monotonic()
-        if left <= 0 or not select.select([reader], [], [], left)[0]:
+        ready = dict(poll.poll(max(left, 0) * 1000))
+        if reply in ready:
+            raise Abandoned
+        if reader not in ready:
             return None
         chunk = os.read(reader, 1 << 16)
         if not chunk:
@@ -128,14 +183,18 @@ def _read(reader: int, deadline: float) -> bytes | None:
         chunks.append(chunk)
 
 
-def _child(call: Call, writer: int, output: int) -> NoReturn:
+def _child(
+    call: Call, writer: int, output: int, codes: Codes, first: Callable[[], None] | None
+) -> NoReturn:
     try:
         # Short-lived: a collection would only copy the pages that we share with the parent.
         gc.disable()
         os.setpgid(0, 0)
         os.dup2(output, 1)
         os.dup2(output, 2)
-        answer = json.dumps(_answer(call)).encode()
+        if first is not None:
+            first()
+        answer = json.dumps(_answer(call, codes)).encode()
         while answer:
             answer = answer[os.write(writer, answer) :]
     except BaseException:
@@ -147,8 +206,9 @@ def _child(call: Call, writer: int, output: int) -> NoReturn:
         os._exit(0)
 
 
-def _answer(call: Call) -> dict[str, object]:
+def _answer(call: Call, codes: Codes) -> dict[str, object]:
     _prepare(call)
+    _take_codes(codes)
     before = set(sys.modules)
     where = f"{call.module}.{call.function}"
     try:
@@ -200,7 +260,6 @@ def _prepare(call: Call) -> None:
     # Bytecode beside the sources would change the tree, and stale bytecode the answer.
     sys.dont_write_bytecode = True
     sys.pycache_prefix = str(call.workspace / "no-bytecode")
-    _take_codes(call)
     for name in list(sys.modules):
         if _package(name) in call.packages:
             del sys.modules[name]
@@ -218,12 +277,12 @@ def _prepare(call: Call) -> None:
         sys.modules[package] = module
 
 
-def _take_codes(call: Call) -> None:
+def _take_codes(codes: Codes) -> None:
     """Let imports find code that was compiled from the same bytes: it is most of their time."""
     own = SourceFileLoader.source_to_code
 
     def source_to_code(self: SourceFileLoader, data: Any, path: str, **how: Any) -> CodeType:
-        code = call.codes.get((path, object_id("blob", data))) if type(data) is bytes else None
+        code = codes.get((path, object_id("blob", data))) if type(data) is bytes else None
         return code if code is not None else own(self, data, path, **how)
 
     SourceFileLoader.source_to_code = source_to_code  # type: ignore[assignment, method-assign]

@@ -129,16 +129,13 @@ def jit_spec(
     trees.announce("torch (stub)")
     workspace = Path(tempfile.mkdtemp(prefix="patchwright-jit-"))
     try:
-        trees.syntax.compile(trees.syntax.ran)
         call = child.Call(
-            trees.site, packages, module, function, args, kwargs or {}, wanted, cuda, workspace,
-            trees.syntax.codes,
-        )  # fmt: skip
-        answer = child.run(call, deadline)
+            trees.site, packages, module, function, args, kwargs or {}, wanted, cuda, workspace
+        )
+        answer = trees.generators.ask(call, deadline)
         imported = answer["imported"]
         assert isinstance(imported, dict)
         require_tree_modules(trees, imported)
-        trees.syntax.ran.update(imported.values())
         if "refused" in answer:
             raise UpstreamRefused(str(answer["refused"]))
         spec = _spec(trees, call, answer)

@@ -74,12 +74,22 @@ def become_subreaper() -> None:
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
-def run_forked(body: Callable[[], None], deadline: float, watched: int | None = None) -> Ended:
+def die_with_parent(parent: int) -> None:
+    """Have this process killed once its parent, process ``parent``, is gone."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it died before the line above
+        os._exit(1)
+
+
+def run_forked(
+    body: Callable[[], None], deadline: float, watched: int | None = None, kept: int | None = None
+) -> Ended:
     """Fork, run ``body`` in the child and wait for at most ``deadline`` seconds.
 
     The child is in a session of its own, its output goes to the log and its input is
     empty. Whatever it started is killed with it. ``watched`` is a file descriptor whose
-    end of file means that nobody waits for the answer: raises Abandoned.
+    end of file means that nobody waits for the answer: raises Abandoned. ``kept`` is the
+    one descriptor beside its output that the child has; no program that it starts has it.
     """
     reader, writer = os.pipe()
     start = time.monotonic()
@@ -87,7 +97,7 @@ def run_forked(body: Callable[[], None], deadline: float, watched: int | None = 
     pid = os.fork()
     if pid == 0:
         os.close(reader)
-        _child(body, writer, parent)
+        _child(body, writer, parent, kept)
     os.close(writer)
     log = BoundedLog()
     try:
@@ -104,13 +114,11 @@ def run_forked(body: Callable[[], None], deadline: float, watched: int | None = 
     return Ended(status, False, seconds, log.text())
 
 
-def _child(body: Callable[[], None], writer: int, parent: int) -> NoReturn:
+def _child(body: Callable[[], None], writer: int, parent: int, kept: int | None) -> NoReturn:
     status = 1
     try:
         os.setsid()
-        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # it died before the line above
-            os._exit(1)
+        die_with_parent(parent)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGPIPE):
             signal.signal(number, signal.SIG_DFL)
         empty = os.open(os.devnull, os.O_RDONLY)
@@ -118,7 +126,9 @@ def _child(body: Callable[[], None], writer: int, parent: int) -> NoReturn:
             os.dup2(source, target)
         # The protocol's pipes must not be open in a test, nor in what it starts.
         open_files = [int(entry.name) for entry in Path("/proc/self/fd").iterdir()]
-        os.closerange(3, max(open_files) + 1)
+        first = 3 if kept is None else kept
+        os.closerange(3, first)
+        os.closerange(first + (kept is not None), max(open_files) + 1)
         body()
         status = 0
     except BaseException:
@@ -184,13 +194,22 @@ def kill_children() -> None:
         time.sleep(0.001)
 
 
+def kill_strays(spared: int) -> None:
+    """Kill and reap every process below this one but the child ``spared`` and its own."""
+    for below in _below(os.getpid(), spared):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(below, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(below, 0)
+
+
 def _kill_group(pid: int) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
 
 
-def _below(root: int) -> list[int]:
-    """Return the ids of all processes below ``root``."""
+def _below(root: int, spared: int | None = None) -> list[int]:
+    """Return the ids of all processes below ``root``, leaving out ``spared`` and its own."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -200,7 +219,7 @@ def _below(root: int) -> list[int]:
                 children.setdefault(int(stat[1]), []).append(int(entry.name))
     found, waiting = [], [root]
     while waiting:
-        below = children.get(waiting.pop(), [])
+        below = [pid for pid in children.get(waiting.pop(), []) if pid != spared]
         found += below
         waiting += below
     return found

@@ -29,9 +29,16 @@ _GRACE = 30.0  # seconds that a worker gets beyond a run's deadline, and to leav
 _LEAVING = 10.0  # seconds that the worker of a killed command gets to leave
 
 # -I: neither PYTHONPATH nor the user's own packages, nor the current folder.
-_START = (
-    "import sys; sys.path.insert(0, sys.argv[1]); from patchwright.smoke.worker import main; main()"
-)
+_START = """\
+import signal, sys
+# Ctrl-C is for the one who asked; it then closes the worker's input.
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+sys.path.insert(0, sys.argv[1])
+from patchwright.smoke import generator_server
+server = generator_server.start()
+from patchwright.smoke import worker
+worker.main(server)
+"""
 
 
 class WorkerDied(Exception):

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from patchwright.smoke import isolation, plugin, proof
+from patchwright.smoke.generator_server import Server
 from patchwright.smoke.protocol import Place, Request
 from patchwright.smoke.recorder import Recorder
 from patchwright.smoke.trees import Listing, SyntaxCache, Trees, parse_listing
@@ -31,6 +32,7 @@ class Prepared:
     """What the worker keeps between runs: listings by file, syntax trees by blob id."""
 
     syntax: SyntaxCache = field(default_factory=SyntaxCache)
+    server: Server | None = None
     listings: dict[Path, Listing] = field(default_factory=dict)
 
     def listing(self, path: Path) -> Listing:
@@ -43,7 +45,10 @@ class Prepared:
     def trees(self, place: Place, request: Request) -> Trees:
         """Return the trees of a site folder."""
         listing = self.listing(place.listing)
-        return Trees(place.site, place.state, request.sources, listing, self.syntax)
+        generators = self.server.of(place, claim(request)) if self.server is not None else None
+        return Trees(
+            place.site, place.state, request.sources, listing, self.syntax, generators
+        )  # fmt: skip
 
 
 def claim(request: Request) -> proof.Claim:
@@ -97,7 +102,6 @@ def run(request: Request, prepared: Prepared) -> None:
         ],
         "stubs": sorted({stub for trees in shown for stub in trees.stubs}),
         "parsed": sorted(prepared.syntax.asked),
-        "ran": sorted(prepared.syntax.ran),
     })  # fmt: skip
 
 

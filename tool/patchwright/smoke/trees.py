@@ -8,15 +8,15 @@ never sees a file that is not the tree's.
 from __future__ import annotations
 
 import ast
-import contextlib
+import hashlib
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from types import CodeType
 
 from patchwright.config import Layout
+from patchwright.smoke.generator import Forked, Generators
 from patchwright.smoke.outcomes import SmokeError
 from patchwright.store import EXECUTABLE, FILE, object_id
 from patchwright.upstreams.layout import PathMap
@@ -38,6 +38,12 @@ class Listing(dict[bytes, tuple[bytes, str]]):
                 found.add(path[:end])
                 end = path.rfind(b"/", 0, end)
         return frozenset(found)
+
+    @cached_property
+    def paths(self) -> str:
+        """A digest of which files there are, with their modes; not of what they hold."""
+        names = b"".join(b"%s %s\0" % (mode, path) for path, (mode, _) in sorted(self.items()))
+        return hashlib.sha256(names).hexdigest()
 
 
 def format_listing(listing: Files) -> bytes:
@@ -72,10 +78,6 @@ class SyntaxCache:
 
     known: dict[str, ast.Module] = field(default_factory=dict)
     asked: set[str] = field(default_factory=set)
-    # What the children of generators import: code by file and blob id, and the files of
-    # which a child had to compile its own.
-    codes: dict[tuple[str, str], CodeType] = field(default_factory=dict)
-    ran: set[str] = field(default_factory=set)
 
     def parse(self, oid: str, source: bytes, name: str) -> ast.Module:
         """Return the syntax tree of a blob; SyntaxError where it has none."""
@@ -83,18 +85,6 @@ class SyntaxCache:
         if oid not in self.known:
             self.known[oid] = ast.parse(source, name)
         return self.known[oid]
-
-    def compile(self, files: Iterable[str]) -> None:
-        """Compile files for the children to come; nothing is executed here.
-
-        A child takes the code only for the very bytes that it was compiled from.
-        """
-        for file in files:
-            with contextlib.suppress(OSError, SyntaxError, ValueError, RecursionError):
-                data = Path(file).read_bytes()
-                key = file, object_id("blob", data)
-                if key not in self.codes:
-                    self.codes[key] = compile(data, file, "exec", dont_inherit=True)
 
 
 class Trees:
@@ -112,6 +102,7 @@ class Trees:
         sources: Sequence[Source],
         listing: Files,
         syntax: SyntaxCache | None = None,
+        generators: Generators | None = None,
     ) -> None:
         self.site = site
         self.state = tuple(state)
@@ -121,6 +112,7 @@ class Trees:
         self._listing = listing if isinstance(listing, Listing) else Listing(listing)
         self.stubs: set[str] = set()
         self.syntax = syntax if syntax is not None else SyntaxCache()
+        self.generators: Generators = generators if generators is not None else Forked()
         # What others derive from these trees' syntax and want to find again.
         self.shared: dict[tuple[str, ...], object] = {}
 

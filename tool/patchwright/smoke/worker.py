@@ -13,14 +13,14 @@ import json
 import os
 import shutil
 import signal
-import sys
 from collections.abc import Iterable, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any, cast
 
 from patchwright.smoke import bindings, isolation, proof, session
-from patchwright.smoke.outcomes import Outcome, SmokeError
+from patchwright.smoke.generator_server import Server
+from patchwright.smoke.outcomes import Outcome
 from patchwright.smoke.processes import Abandoned, Ended, become_subreaper, run_forked
 from patchwright.smoke.protocol import Request
 from patchwright.smoke.recorder import Finding, outcome_of
@@ -29,17 +29,14 @@ from patchwright.store import object_id
 READY = b"{}\n"  # says that all imports went well
 _LISTINGS = 8  # kept at most; one is some megabytes
 _SYNTAX_TREES = 128  # the same
-_CODES = 500  # compiled files; one is some tens of kilobytes
 
 
-def main() -> None:
+def main(server: Server) -> None:
     """Serve requests until standard input ends."""
-    # Ctrl-C is for the one who asked; it then closes our input.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     become_subreaper()
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)  # a stray print must not look like an answer
-    prepared = session.Prepared()
+    prepared = session.Prepared(server=server)
     _preload()
     requests = os.fdopen(os.dup(0), "rb")
     answers.write(READY)
@@ -49,9 +46,6 @@ def main() -> None:
             answer = serve(request, prepared, requests.fileno())
             answers.write(json.dumps(answer).encode() + b"\n")
             _learn(request, prepared, answer["parsed"])
-            if len(prepared.syntax.codes) > _CODES:
-                prepared.syntax.codes.clear()
-            prepared.syntax.compile(answer["ran"])
 
 
 def serve(request: Request, prepared: session.Prepared, watched: int | None) -> dict[str, Any]:
@@ -64,10 +58,10 @@ def serve(request: Request, prepared: session.Prepared, watched: int | None) -> 
         if place is not None:
             prepared.listing(place.listing)
     prepared.syntax.asked.clear()
-    prepared.syntax.ran.clear()
     gc.freeze()  # or the child's collector would copy every page of what we prepared
     try:
-        ended = run_forked(lambda: session.run(request, prepared), request.deadline, watched)
+        kept = prepared.server.fileno() if prepared.server is not None else None
+        ended = run_forked(lambda: session.run(request, prepared), request.deadline, watched, kept)
         return _answer(request, ended)
     finally:
         shutil.rmtree(request.folder, ignore_errors=True)
@@ -101,7 +95,6 @@ def _answer(request: Request, ended: Ended) -> dict[str, Any]:
         "sha256": result.get("sha256", ""),
         "stubs": result.get("stubs", []),
         "parsed": result.get("parsed", []),
-        "ran": result.get("ran", []),
         "read": _read(request),
     }
 
@@ -151,15 +144,6 @@ def _result(path: Path) -> dict[str, Any]:
 
 def _preload() -> None:
     """Import what every run needs; upstreams and torch stay out."""
-    from patchwright.smoke import generator
-
-    present = "torch" in sys.modules
-    # tvm_ffi imports torch where it is installed: seconds, and a copy of everything.
-    sys.modules.setdefault("torch", None)  # type: ignore[arg-type]
-    with contextlib.suppress(SmokeError):
-        generator.preload()
-    if not present:
-        del sys.modules["torch"]
     # What pytest imports only when it is run.
     from _pytest.config import default_plugins
 
