@@ -21,50 +21,42 @@ SOURCE = "trtllm_allreduce_fusion.cu"
 # a block that is smaller than a warp.
 PARTIAL = (180, 129, 144, 159, 20)
 WHOLE = (32, 128, 192, 512)
-# One block, a thread per CUDA thread. A lane that takes part in a shuffle waits for the others of
-# its warp; one that does not exist answers with the reader's own value, as hardware was seen to
-# do. What a shuffle's mask names beyond the lanes that exist is counted.
+# One block, a coroutine per CUDA thread, run in turn. A lane that takes part in a shuffle waits
+# for the others of its warp; one that does not exist answers with the reader's own value, as
+# hardware was seen to do. What a shuffle's mask names beyond the lanes that exist is counted.
 AROUND = """\
+#include <ucontext.h>
 #include <algorithm>
-#include <atomic>
-#include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
-#include <memory>
-#include <mutex>
-#include <thread>
 #include <vector>
 using std::max;
 using std::min;
 #define __device__
 #define __inline__ inline
 #define __forceinline__ inline
+struct Index { unsigned int x; } threadIdx, blockDim;
+struct Thread { ucontext_t context; std::vector<char> stack; bool done; };
+std::vector<Thread> threads;
+ucontext_t scheduler;
+bool moved;
 struct Rendezvous {
-  int size, waiting = 0, turn = 0;
-  std::mutex mutex;
-  std::condition_variable all;
-  explicit Rendezvous(int size) : size(size) {}
+  int size, waiting, turn;
   void wait() {
-    std::unique_lock<std::mutex> lock(mutex);
     int now = turn;
-    if (++waiting == size) { waiting = 0; ++turn; all.notify_all(); }
-    else all.wait(lock, [&] { return turn != now; });
+    moved = true;
+    if (++waiting == size) { waiting = 0; ++turn; }
+    while (turn == now) swapcontext(&threads[threadIdx.x].context, &scheduler);
   }
 };
-struct Index { unsigned int x; };
-thread_local Index threadIdx;
-Index blockDim;
-struct Warp {
-  int lanes; Rendezvous step; float value[32];
-  explicit Warp(int lanes) : lanes(lanes), step(lanes) {}
-};
-std::vector<std::unique_ptr<Warp>> warps;
-std::unique_ptr<Rendezvous> block;
-std::atomic<int> missing{0};
-void __syncthreads() { block->wait(); }
+struct Warp { int lanes; Rendezvous step; float value[32]; };
+std::vector<Warp> warps;
+Rendezvous block;
+int missing;
+void __syncthreads() { block.wait(); }
 template <typename T> T __shfl_xor_sync(unsigned int mask, T value, int other, int width) {
   int lane = threadIdx.x % 32;
-  Warp& warp = *warps[threadIdx.x / 32];
+  Warp& warp = warps[threadIdx.x / 32];
   if (width != 32 || !(mask >> lane & 1)) std::abort();
   if (warp.lanes < 32 && mask >> warp.lanes) ++missing;
   warp.value[lane] = value;
@@ -77,25 +69,41 @@ template <typename T> T __shfl_xor_sync(unsigned int mask, T value, int other, i
 #define __shared__
 """
 MAIN = """
+float sum;
+void run() {
+  float value = 1 + threadIdx.x % 7;
+  blockReduceSumV2<float, 1>(&value);
+  if (threadIdx.x == 0) sum = value;
+  threads[threadIdx.x].done = true;
+}
 int main(int, char** argv) {
-  int size = atoi(argv[1]);
+  int size = atoi(argv[1]), left = size;
   blockDim.x = size;
+  block.size = size;
   for (int first = 0; first < size; first += 32) {
-    warps.emplace_back(new Warp(min(32, size - first)));
+    int lanes = min(32, size - first);
+    warps.push_back({lanes, {lanes}});
   }
-  block.reset(new Rendezvous(size));
-  float sum = 0;
-  std::vector<std::thread> threads;
-  for (int thread = 0; thread < size; ++thread) {
-    threads.emplace_back([thread, &sum] {
-      threadIdx.x = thread;
-      float value = 1 + thread % 7;
-      blockReduceSumV2<float, 1>(&value);
-      if (thread == 0) sum = value;
-    });
+  threads.resize(size);
+  for (auto& thread : threads) {
+    thread.stack.resize(1 << 14);
+    getcontext(&thread.context);
+    thread.context.uc_stack.ss_sp = thread.stack.data();
+    thread.context.uc_stack.ss_size = thread.stack.size();
+    thread.context.uc_link = &scheduler;
+    makecontext(&thread.context, run, 0);
   }
-  for (auto& thread : threads) thread.join();
-  printf("%.1f %d\\n", sum, missing.load());
+  while (left) {
+    moved = false;
+    for (int i = 0; i < size; ++i) {
+      if (threads[i].done) continue;
+      threadIdx.x = i;
+      swapcontext(&scheduler, &threads[i].context);
+      if (threads[i].done) { --left; moved = true; }
+    }
+    if (!moved) return 2;
+  }
+  printf("%.1f %d\\n", sum, missing);
 }
 """
 # The kernel that sglang's fusion launches at small batches: bf16, two ranks.
@@ -157,7 +165,8 @@ def block_sum(host_program: Any) -> Callable[..., tuple[float, int]]:
     """
 
     def answer(trees: Any, size: int) -> tuple[float, int]:
-        done = host_program(reduction(trees), "-pthread").run(size)
+        done = host_program(reduction(trees)).run(size)
+        assert done.returncode != 2, "threads wait for others that do not come"
         assert done.returncode == 0, "a lane is not in the mask of its own shuffle"
         total, missing = done.stdout.split()
         return float(total), int(missing)

@@ -83,6 +83,7 @@ class Slot:
         self._record = path / "record"
         self.tree = EMPTY_TREE
         self._files: dict[bytes, _Seen] = {}
+        self._known_folders: set[bytes] | None = None  # those of the files, worked out once
         self._is_whole = self._read_record()  # false from a move's start to its end
         self._is_recorded = self._is_whole
         if not self._is_whole:
@@ -119,6 +120,10 @@ class Slot:
         self.tree = tree
         self._is_whole = True
 
+    def listing(self) -> dict[bytes, tuple[bytes, str]]:
+        """Return the tree's files: path to (mode, blob id)."""
+        return {path: (seen.mode, seen.oid) for path, seen in self._files.items()}
+
     def check(self) -> tuple[Difference, ...]:
         """Return every difference between the folder and the tree: () proves it equal.
 
@@ -126,9 +131,9 @@ class Slot:
         """
         found: list[Difference] = []
         met: set[bytes] = set()
-        folders = self._folders()
-        for path, entry in self._walk(folders):
-            seen = self._files.get(path)
+        files = self._files
+        for path, entry in self._walk():
+            seen = files.get(path)
             if seen is None:
                 found.append(Difference(path, "extra"))
                 continue
@@ -137,11 +142,12 @@ class Slot:
             if _status(now) == seen.status:
                 continue
             if self._holds(entry.path, now, seen):
-                self._files[path] = seen._replace(status=_proof(now))
+                files[path] = seen._replace(status=_proof(now))
                 self._is_recorded = False
             else:
                 found.append(Difference(path, "changed"))
-        found += [Difference(path, "missing") for path in self._files.keys() - met]
+        if len(met) != len(files):
+            found += [Difference(path, "missing") for path in files.keys() - met]
         return tuple(sorted(found))
 
     def repair(self) -> tuple[Difference, ...]:
@@ -163,24 +169,28 @@ class Slot:
     def _observe(self, path: bytes, entry: TreeEntry | None, status: os.stat_result | None) -> None:
         if entry is None or status is None:
             self._files.pop(path, None)
+            self._known_folders = None
         else:
+            if path not in self._files:
+                self._known_folders = None
             self._files[path] = _Seen(entry.mode, entry.oid, _proof(status))
 
     def _folders(self) -> set[bytes]:
-        folders: set[bytes] = set()
-        for path in self._files:
-            end = path.rfind(b"/")
-            while end > 0 and path[:end] not in folders:
-                folders.add(path[:end])
-                end = path.rfind(b"/", 0, end)
-        return folders
+        if self._known_folders is None:
+            self._known_folders = set()
+            for path in self._files:
+                end = path.rfind(b"/")
+                while end > 0 and path[:end] not in self._known_folders:
+                    self._known_folders.add(path[:end])
+                    end = path.rfind(b"/", 0, end)
+        return self._known_folders
 
-    def _walk(self, folders: set[bytes]) -> Iterator[tuple[bytes, os.DirEntry[bytes]]]:
-        """Yield everything in the folder that is not one of ``folders``."""
+    def _walk(self) -> Iterator[tuple[bytes, os.DirEntry[bytes]]]:
+        """Yield everything in the folder that is not a folder of its files."""
         if not self._is_there():
             return
-        root = os.fsencode(self.folder)
-        todo = [(root, b"")]
+        folders = self._folders()
+        todo = [(os.fsencode(self.folder), b"")]
         while todo:
             place, prefix = todo.pop()
             with os.scandir(place) as entries:
@@ -238,6 +248,7 @@ class Slot:
     def _clear(self) -> None:
         self.tree = EMPTY_TREE
         self._files = {}
+        self._known_folders = None
         with open_folder(self.path) as within:
             remove(b"tree", within)
         self.folder.mkdir()

@@ -91,9 +91,8 @@ class Seat:
         self._used.add(name)
         listing = self.folder / f"{tree}.listing"
         if not listing.exists():
-            files = {path: (entry.mode, entry.oid) for path, entry in store.files(tree)}
             temporary = listing.with_suffix(".new")
-            temporary.write_bytes(format_listing(files))
+            temporary.write_bytes(format_listing(slot.listing()))
             temporary.replace(listing)
         return Place(slot.folder.resolve(), state, listing)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import json
 import os
@@ -68,6 +69,9 @@ def run(request: Request, prepared: Prepared) -> None:
     os.environ.clear()
     os.environ.update(request.environment)
     os.umask(0o022)
+    # Short-lived: a collection would copy the pages that are shared with the parent.
+    gc.enable()
+    gc.set_threshold(200_000)
     os.chdir(request.folder / isolation.WORK)
     tempfile.tempdir = None
     sys.argv = ["pytest"]

@@ -34,6 +34,7 @@ _SYNTAX_TREES = 128  # the same
 def main(server: Server) -> None:
     """Serve requests until standard input ends."""
     become_subreaper()
+    gc.disable()  # what is kept is syntax trees, which have no cycles
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)  # a stray print must not look like an answer
     prepared = session.Prepared(server=server)
