@@ -24,88 +24,21 @@ import os
 import random
 import re
 import shutil
-import signal
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 if __name__ == "__main__":
     sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tool")]
 
+from day_model import FILES, Model, Owner, Place, upstream_lines  # noqa: E402
+from deaths import killed_at_step  # noqa: E402
 from patchwright.applying.chain import Chain  # noqa: E402
 from patchwright.patch import Patch  # noqa: E402
 from patchwright.project import Project  # noqa: E402
 from projects import TinyProject, make_project  # noqa: E402
-
-FILES = ("tiny/a.py", "tiny/b.py", "csrc/c.cu")
-SLOTS = 12
-_CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.chmod", "os.link", "os.symlink",
-            "subprocess.Popen", "sqlite3.connect", "fcntl.flock"}  # fmt: skip
-
-# A place that a patch may own: a line (file, number of the slot), or a new file (name, -1).
-Place = tuple[str, int]
-
-
-def upstream_lines(name: str) -> list[str]:
-    return [f"{name} {n}\n" for n in range(3 * SLOTS)]
-
-
-@dataclass
-class Owner:
-    """One patch of the model."""
-
-    title: str
-    owns: dict[Place, str]
-    needs: set[str] = field(default_factory=set)
-
-
-@dataclass
-class Model:
-    """The series in order, and which patches are off. Titles name patches."""
-
-    patches: list[Owner] = field(default_factory=list)
-    off: set[str] = field(default_factory=set)
-
-    def sound(self) -> bool:
-        """Return whether every need is met by an earlier patch."""
-        met: set[str] = set()
-        for patch in self.patches:
-            if not patch.needs <= met:
-                return False
-            met.add(patch.title)
-        return True
-
-    def become(self, old: str, new: list[str]) -> None:
-        """Let needs on ``old``, and its being off, be those of ``new``."""
-        for patch in self.patches:
-            if old in patch.needs:
-                patch.needs = (patch.needs - {old}) | set(new)
-        if old in self.off:
-            self.off = (self.off - {old}) | set(new)
-
-    def content(self, count: int, changed: dict[Place, str] | None = None) -> dict[str, bytes]:
-        """Return the files after the first ``count`` patches."""
-        owned: dict[Place, str] = {}
-        for patch in self.patches[:count]:
-            owned |= patch.owns
-        owned |= changed or {}
-        files: dict[str, bytes] = {}
-        for name in FILES:
-            lines = upstream_lines(name)
-            for slot in range(SLOTS):
-                if (name, slot) in owned:
-                    lines[3 * slot] = owned[name, slot]
-            files[name] = "".join(lines).encode()
-        return files | {name: text.encode() for (name, n), text in owned.items() if n < 0}
-
-    def free(self) -> list[Place]:
-        taken = {place for patch in self.patches for place in patch.owns}
-        places = [(name, slot) for name in FILES for slot in range(SLOTS)]
-        places += [(f"tiny/new{n}.py", -1) for n in range(4)]
-        return [place for place in places if place not in taken]
 
 
 class Wrong(AssertionError):
@@ -227,24 +160,7 @@ class Day:
         self.check()
 
     def _kill(self, args: tuple[str, ...]) -> None:
-        step = self.chance.randint(1, 60)
-        pid = os.fork()
-        if pid == 0:
-            left = [step]
-
-            def hook(event: str, found: tuple[object, ...]) -> None:
-                writes = os.O_WRONLY | os.O_RDWR | os.O_CREAT
-                opened = event == "open" and isinstance(found[2], int) and found[2] & writes
-                if event in _CHANGES or opened:
-                    left[0] -= 1
-                    if left[0] == 0:
-                        os.kill(os.getpid(), signal.SIGKILL)
-
-            sys.addaudithook(hook)
-            with contextlib.suppress(BaseException):
-                self.project.run(*args)
-            os._exit(0)
-        os.waitpid(pid, 0)
+        killed_at_step(self.chance.randint(1, 60), lambda: self.project.run(*args))
 
     def _number(self, at: int) -> int:
         return Project.open(self.root).series.patches[at].number

@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
-import threading
 from pathlib import Path
 
 import pytest
@@ -16,7 +14,6 @@ from hypothesis import HealthCheck, given, settings
 from patchwright.applying.chain import Chain, apply_one
 from patchwright.applying.files import PatchOnTree
 from patchwright.applying.verdicts import ApplyVerdict
-from patchwright.errors import PatchwrightError
 from patchwright.patch import Patch
 from patchwright.project import Project
 from patchwright.store import ObjectStore
@@ -302,127 +299,3 @@ def test_a_binary_patch_on_other_content(tiny: TinyProject) -> None:
     found = verdicts(tiny)
     assert [v.verdict for v in found] == ["clean", "conflict", "clean"]
     assert "the binary patch was made on" in found[1].reason
-
-
-# What is remembered
-
-
-def test_what_is_known_is_not_computed_again(
-    tiny: TinyProject, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tiny.add_patch(1, {"tiny/a.py": with_line(5, "five\n")})
-    first = verdicts(tiny)
-    monkeypatch.setattr("patchwright.applying.files.PatchOnTree.apply", None)
-    assert verdicts(tiny) == first
-
-
-def test_a_run_that_knows_all_loads_no_object_database(tiny: TinyProject) -> None:
-    tiny.add_patch(1, {"tiny/a.py": with_line(5, "five\n")})
-    verdicts(tiny)
-    code = (
-        "import sys; from pathlib import Path; from patchwright.project import Project; "
-        "from patchwright.applying.chain import Chain; p = Project.open(Path.cwd()); "
-        "print(Chain(p).apply(p.series.patches)[0].tree('tiny'), 'git' in sys.modules)"
-    )
-    assert tiny.run("lock").code == 0
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tiny.root, capture_output=True, text=True, check=True
-    )
-    assert done.stdout.split() == [verdicts(tiny)[0].tree, "False"]
-
-
-def test_a_lost_store_and_a_broken_cache_are_made_again(tiny: TinyProject) -> None:
-    tiny.add_patch(1, {"tiny/a.py": with_line(5, "five\n")})
-    first = verdicts(tiny)
-    cache = opened(tiny).cache_dir
-    shutil.rmtree(cache / "objects.git")
-    assert verdicts(tiny) == first
-    assert opened(tiny).store.has(first[0].tree or "")
-    (cache / "applied.sqlite").write_bytes(b"not a database" * 1000)
-    assert verdicts(tiny) == first
-    assert verdicts(tiny) == first
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root writes anywhere")
-def test_a_read_only_cache_is_read_and_then_refused(tiny: TinyProject) -> None:
-    tiny.add_patch(1, {"tiny/a.py": with_line(5, "five\n")})
-    first = verdicts(tiny)
-    cache = opened(tiny).cache_dir
-    for path in [cache, *cache.rglob("*")]:
-        path.chmod(path.stat().st_mode & ~0o222)
-    try:
-        assert verdicts(tiny) == first
-        tiny.add_patch(2, {"tiny/b.py": "b = 2\n"})
-        with pytest.raises(PatchwrightError):
-            verdicts(tiny)
-    finally:
-        for path in [cache, *cache.rglob("*")]:
-            path.chmod(path.stat().st_mode | 0o700)
-
-
-def test_two_at_once(tiny: TinyProject) -> None:
-    for number in range(1, 6):
-        tiny.add_patch(number, {"tiny/a.py": with_line(number, f"{number}\n")})
-    found: list[tuple[ApplyVerdict, ...]] = []
-    threads = [threading.Thread(target=lambda: found.append(verdicts(tiny))) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(found) == 4
-    assert len(set(found)) == 1
-
-
-# Alone
-
-
-def test_alone_is_the_closure_only(tiny: TinyProject) -> None:
-    tiny.add_patch(1, {"tiny/a.py": with_line(5, "five\n")})
-    tiny.add_patch(2, {"tiny/b.py": "b = 2\n"})
-    tiny.add_patch(3, {"csrc/k.cu": "k\n"}, fields={"Depends": "0001 (a reason)"})
-    project = opened(tiny)
-    alone = Chain(project).alone(3)
-    assert [p.number for p in alone.patches] == [1, 3]
-    assert alone.state is not None
-    entry = project.store.entry(alone.state.tree("tiny"), b"tiny/b.py")
-    assert entry is not None
-    assert project.store.blob(entry.oid) == b"b = 1\n"
-
-
-def test_an_undeclared_need_is_named_by_the_smallest_set(tiny: TinyProject) -> None:
-    tiny.add_patch(1, {"tiny/a.py": with_line(25, "25\n")})
-    tiny.add_patch(2, {"tiny/a.py": with_line(25, "25\n", (10, "ten\n"))})
-    tiny.add_patch(3, {"tiny/b.py": "b = 2\n"})
-    tiny.add_patch(4, {"tiny/a.py": with_line(25, "25\n", (10, "TEN\n"))})
-    chain = Chain(opened(tiny))
-    assert all(v.ok for v in verdicts(tiny))
-    alone = chain.alone(4)
-    assert "it was made on top of 0002" in alone.verdicts[0].reason
-    assert (alone.state, alone.undeclared) == (None, (2,))
-    assert alone.reason == "0004 does not apply without 0002: declare it"
-
-
-def test_context_that_another_patch_made_is_an_undeclared_need(tiny: TinyProject) -> None:
-    """A merge on the blob after 0001 would hide it, on a machine that has the blob."""
-    tiny.add_patch(1, {"tiny/a.py": with_line(10, "ten\n")})
-    tiny.add_patch(2, {"tiny/a.py": with_line(10, "ten\n", (13, "13\n"))})
-    assert all(v.ok for v in verdicts(tiny))
-    alone = Chain(opened(tiny)).alone(2)
-    assert alone.reason == "0002 does not apply without 0001: declare it"
-
-
-def test_two_undeclared_needs(tiny: TinyProject) -> None:
-    tiny.add_patch(1, {"tiny/a.py": with_line(10, "ten\n")})
-    tiny.add_patch(2, {"tiny/a.py": with_line(10, "ten\n", (20, "twenty\n"))})
-    tiny.add_patch(3, {"tiny/a.py": with_line(10, "TEN\n", (20, "TWENTY\n"))})
-    alone = Chain(opened(tiny)).alone(3)
-    assert alone.reason == "0003 does not apply without 0001 and 0002: declare them"
-
-
-def test_a_patch_that_fits_on_nothing_is_a_plain_conflict(tiny: TinyProject) -> None:
-    tiny.add_patch(1, {"tiny/a.py": with_line(10, "ten\n")})
-    second = tiny.add_patch(2, {"tiny/a.py": with_line(10, "TEN\n")})
-    edit(second, "-ten\n", "-zehn\n")
-    alone = Chain(opened(tiny)).alone(2)
-    assert alone.undeclared == ()
-    assert alone.reason.startswith("0002 does not apply: tiny/a.py: hunk 1")

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from crash import Answer, Scene, crash
+from crash import crash
+from crash_scene import Answer, Scene
 from disks import small_disk
 from patchwright.errors import PatchwrightError
 from patchwright.files import sweep_folders, temporary_folder

@@ -5,104 +5,56 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from projects import TinyProject, make_project
-
-LINES = [f"line {n}" for n in range(1, 31)]
-
-
-def _text(changes: dict[int, str], lines: Sequence[str] = LINES) -> str:
-    return "".join(f"{changes.get(n, line)}\n" for n, line in enumerate(lines, 1))
+from edits import edited, files, final, make, opened, statuses
+from projects import TinyProject
 
 
 @pytest.fixture
 def project(tmp_path: Path) -> TinyProject:
-    """0001 and 0003 change neighbouring lines of one file, 0002 another file."""
-    made = make_project(tmp_path, {"tiny/a.py": _text({}), "tiny/b.py": "B = 1\n"})
-    made.add_patch(1, {"tiny/a.py": _text({5: "five"})}, title="five")
-    made.add_patch(2, {"tiny/b.py": "B = 2\n"}, title="two")
-    made.add_patch(3, {"tiny/a.py": _text({5: "five", 20: "twenty"})}, title="twenty",
-                   fields={"Depends": "0001 (lines above, see 0002),\n 0002"})  # fmt: skip
-    assert made.run("lock").code == 0
-    return made
-
-
-def _files(root: Path) -> dict[str, bytes]:
-    return {
-        path.relative_to(root).as_posix(): path.read_bytes()
-        for path in sorted(root.rglob("*"))
-        if path.is_file() and ".patchwright" not in path.parts
-    }
-
-
-def _tree(project: TinyProject) -> Path:
-    return project.root / ".patchwright" / "edit" / "tree"
-
-
-def _open(project: TinyProject, number: int) -> Path:
-    ran = project.run("edit", str(number))
-    assert ran.code == 0, ran.err
-    return _tree(project)
-
-
-def _status(project: TinyProject) -> list[tuple[int, str]]:
-    ran = project.run("status", "--json")
-    return [(row["number"], row["apply"]) for row in ran.json()["patches"]]
-
-
-def _final(project: TinyProject, path: str, number: int = 3) -> str:
-    """Return a file after the series up to a patch, from the tree that status names."""
-    rows = project.run("status", "--json").json()["patches"]
-    tree = next(row["tree"] for row in rows if row["number"] == number)
-    store = Path(os.environ["PATCHWRIGHT_CACHE"]) / "objects.git"
-    done = subprocess.run(
-        ["git", "--git-dir", str(store), "show", f"{tree}:{path}"], capture_output=True, text=True,
-        check=True,
-    )  # fmt: skip
-    return done.stdout
+    return make(tmp_path)
 
 
 def test_a_change_is_written_back_and_later_patches_stay_as_they_are(project: TinyProject) -> None:
-    before = _files(project.root)
-    tree = _open(project, 1)
+    before = files(project.root)
+    tree = opened(project, 1)
     # A git work tree with the patch as its last commit.
     shown = subprocess.run(["git", "show", "--stat"], cwd=tree, capture_output=True, text=True,
                            check=True)  # fmt: skip
     assert "tiny/a.py | 2 +-" in shown.stdout
-    assert (tree / "tiny/a.py").read_text() == _text({5: "five"})
-    (tree / "tiny/a.py").write_text(_text({5: "FIVE"}))
+    assert (tree / "tiny/a.py").read_text() == edited({5: "five"})
+    (tree / "tiny/a.py").write_text(edited({5: "FIVE"}))
     (tree / "tiny/__pycache__").mkdir()
     (tree / "tiny/__pycache__/a.pyc").write_bytes(b"junk")
     ran = project.run("refresh")
     assert (ran.code, ran.out) == (0, "0001-tiny-five.patch: tiny/a.py\n")
     assert "left out: tiny/__pycache__/a.pyc" in ran.err
-    after = _files(project.root)
+    after = files(project.root)
     changed = {name for name in after if before.get(name) != after[name]}
     assert changed == {"patches/0001-tiny-five.patch", "upstream.lock"}
     assert b"+FIVE\n" in after["patches/0001-tiny-five.patch"]
     assert before["patches/0001-tiny-five.patch"].split(b"\n---\n")[0] in after[
         "patches/0001-tiny-five.patch"]  # fmt: skip
-    assert _final(project, "tiny/a.py") == _text({5: "FIVE", 20: "twenty"})
+    assert final(project, "tiny/a.py") == edited({5: "FIVE", 20: "twenty"})
     assert project.run("lock", "--check").code == 0
     # It stays open, and can be written back again.
     assert project.run("refresh").code == 1
-    (tree / "tiny/a.py").write_text(_text({5: "Five"}))
+    (tree / "tiny/a.py").write_text(edited({5: "Five"}))
     assert project.run("refresh").code == 0
     assert project.run("undo", "-n", "2").code == 0
-    assert _files(project.root) == before
+    assert files(project.root) == before
 
 
 def test_later_patches_are_carried_over(project: TinyProject) -> None:
-    tree = _open(project, 1)
-    (tree / "tiny/a.py").write_text("more\n" * 3 + _text({5: "five"}))
+    tree = opened(project, 1)
+    (tree / "tiny/a.py").write_text("more\n" * 3 + edited({5: "five"}))
     ran = project.run("refresh", "--json").json()
     assert ran["rewritten"] == [3]
-    assert _status(project) == [(1, "clean"), (2, "clean"), (3, "clean")]
-    assert _final(project, "tiny/a.py") == "more\n" * 3 + _text({5: "five", 20: "twenty"})
+    assert statuses(project) == [(1, "clean"), (2, "clean"), (3, "clean")]
+    assert final(project, "tiny/a.py") == "more\n" * 3 + edited({5: "five", 20: "twenty"})
     text = (project.root / "patches/0003-tiny-twenty.patch").read_text()
     assert "@@ -20,7 +20,7 @@" in text
     assert "Depends: 0001 (lines above, see 0002),\n 0002\n" in text
@@ -110,13 +62,13 @@ def test_later_patches_are_carried_over(project: TinyProject) -> None:
 
 def _conflict(project: TinyProject) -> tuple[dict[str, bytes], Path]:
     """Let 0003's line be changed in 0001."""
-    before = _files(project.root)
-    tree = _open(project, 1)
-    (tree / "tiny/a.py").write_text(_text({5: "FIVE", 20: "other"}))
+    before = files(project.root)
+    tree = opened(project, 1)
+    (tree / "tiny/a.py").write_text(edited({5: "FIVE", 20: "other"}))
     ran = project.run("refresh")
     assert ran.code == 1, ran
     assert "0003 (twenty) conflicts in tiny/a.py; nothing is written yet" in ran.err
-    assert _files(project.root) == before
+    assert files(project.root) == before
     return before, tree
 
 
@@ -135,13 +87,13 @@ def test_a_conflict_stands_in_the_work_tree_and_its_resolution_goes_on(
         assert (ran.code, "--abort" in ran.err) == (1, True), command
     ran = project.run("refresh", "--continue")
     assert (ran.code, "conflict markers in tiny/a.py" in ran.err) == (1, True)
-    (tree / "tiny/a.py").write_text(_text({5: "FIVE", 20: "both"}))
+    (tree / "tiny/a.py").write_text(edited({5: "FIVE", 20: "both"}))
     assert project.run("refresh", "--continue").code == 0
-    assert _status(project) == [(1, "clean"), (2, "clean"), (3, "clean")]
-    assert _final(project, "tiny/a.py", 1) == _text({5: "FIVE", 20: "other"})
-    assert _final(project, "tiny/a.py") == _text({5: "FIVE", 20: "both"})
+    assert statuses(project) == [(1, "clean"), (2, "clean"), (3, "clean")]
+    assert final(project, "tiny/a.py", 1) == edited({5: "FIVE", 20: "other"})
+    assert final(project, "tiny/a.py") == edited({5: "FIVE", 20: "both"})
     # 0001 is open again, as it is now.
-    assert (tree / "tiny/a.py").read_text() == _text({5: "FIVE", 20: "other"})
+    assert (tree / "tiny/a.py").read_text() == edited({5: "FIVE", 20: "other"})
     assert project.run("edit", "--close").code == 0
     assert not tree.exists()
 
@@ -149,21 +101,21 @@ def test_a_conflict_stands_in_the_work_tree_and_its_resolution_goes_on(
 def test_abort_gives_the_work_tree_back_as_the_user_left_it(project: TinyProject) -> None:
     before, tree = _conflict(project)
     assert project.run("refresh", "--abort").code == 0
-    assert _files(project.root) == before
-    assert (tree / "tiny/a.py").read_text() == _text({5: "FIVE", 20: "other"})
+    assert files(project.root) == before
+    assert (tree / "tiny/a.py").read_text() == edited({5: "FIVE", 20: "other"})
     ran = project.run("edit", "2")
     assert (ran.code, "changes that no patch has: tiny/a.py" in ran.err) == (1, True)
-    (tree / "tiny/a.py").write_text(_text({5: "FIVE"}))
+    (tree / "tiny/a.py").write_text(edited({5: "FIVE"}))
     assert project.run("refresh").code == 0
 
 
 def test_skip_leaves_the_patch_out(project: TinyProject) -> None:
     before, _ = _conflict(project)
     assert project.run("refresh", "--skip").code == 0
-    assert _status(project) == [(1, "clean"), (2, "clean")]
+    assert statuses(project) == [(1, "clean"), (2, "clean")]
     assert not (project.root / "patches/0003-tiny-twenty.patch").exists()
     assert project.run("undo").code == 0
-    assert _files(project.root) == before
+    assert files(project.root) == before
 
 
 def test_a_patch_that_others_need_is_not_skipped(project: TinyProject) -> None:
@@ -175,7 +127,7 @@ def test_a_patch_that_others_need_is_not_skipped(project: TinyProject) -> None:
 
 
 def test_what_the_work_tree_has_is_not_lost_when_it_is_left(project: TinyProject) -> None:
-    tree = _open(project, 1)
+    tree = opened(project, 1)
     (tree / "tiny/new.py").write_text("NEW\n")
     for command in (["edit", "2"], ["edit", "--close"], ["drop", "2"], ["move", "1", "--last"],
                     ["new", "x"], ["renumber", "--start", "5"]):  # fmt: skip
@@ -190,14 +142,14 @@ def test_what_the_work_tree_has_is_not_lost_when_it_is_left(project: TinyProject
 
 
 def test_an_empty_patch_is_refused(project: TinyProject) -> None:
-    tree = _open(project, 1)
-    (tree / "tiny/a.py").write_text(_text({}))
+    tree = opened(project, 1)
+    (tree / "tiny/a.py").write_text(edited({}))
     ran = project.run("refresh")
     assert (ran.code, "0001 would be empty" in ran.err) == (1, True)
 
 
 def test_a_patch_that_would_change_nothing_any_more_is_said(project: TinyProject) -> None:
-    tree = _open(project, 1)
+    tree = opened(project, 1)
     (tree / "tiny/b.py").write_text("B = 2\n")
     ran = project.run("refresh")
     assert (ran.code, "0002 (two) would change nothing any more" in ran.err) == (1, True)
@@ -207,126 +159,29 @@ def test_a_patch_that_would_change_nothing_any_more_is_said(project: TinyProject
     assert project.run("message", "3", "--field", "Depends=0001").code == 0
     assert project.run("refresh").code == 1
     assert project.run("refresh", "--skip").code == 0
-    assert _status(project) == [(1, "clean"), (3, "clean")]
+    assert statuses(project) == [(1, "clean"), (3, "clean")]
 
 
 def test_what_the_layout_does_not_carry_is_refused(project: TinyProject) -> None:
-    tree = _open(project, 1)
+    tree = opened(project, 1)
     (tree / "docs.md").write_text("x\n")
     ran = project.run("refresh")
     assert (ran.code, "docs.md is not in the distribution" in ran.err) == (2, True)
 
 
 def test_a_patch_that_changed_since_it_was_opened_is_not_overwritten(project: TinyProject) -> None:
-    tree = _open(project, 3)
-    (tree / "tiny/a.py").write_text(_text({5: "five", 20: "zwanzig"}))
+    tree = opened(project, 3)
+    (tree / "tiny/a.py").write_text(edited({5: "five", 20: "zwanzig"}))
     path = project.root / "patches/0001-tiny-five.patch"
     path.write_bytes(path.read_bytes().replace(b"+five", b"+fife"))
-    before = _files(project.root)
+    before = files(project.root)
     ran = project.run("refresh")
     assert (ran.code, "was changed since it was opened" in ran.err) == (1, True)
-    assert _files(project.root) == before
-
-
-def test_words_can_be_changed_while_the_patch_is_open(project: TinyProject) -> None:
-    tree = _open(project, 1)
-    (tree / "tiny/a.py").write_text(_text({5: "FIVE"}))
-    assert project.run("message", "1", "--title", "Fünf", "-m", "Because.").code == 0
-    assert project.run("refresh").code == 0
-    shown = project.run("show", "1", "--json").json()
-    assert (shown["title"], shown["message"]) == ("Fünf", "Because.")
-    assert _final(project, "tiny/a.py") == _text({5: "FIVE", 20: "twenty"})
-
-
-def test_the_editor_changes_words_and_fields(
-    project: TinyProject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = project.root / "patches/0003-tiny-twenty.patch"
-    diff = path.read_bytes().partition(b"diff --git")[2]
-    editor = tmp_path / "editor"
-    editor.write_text(
-        '#!/bin/sh\ncp "$1" "$1.seen"; sed -i \'s/^Why, .*/Much better./; s/^twenty$/zwanzig/;'
-        ' s/^Upstream-Status.*//; s/^Depends: .*/Depends: 0002\\nArch: sm_120/\' "$1"\n'
-    )
-    editor.chmod(0o755)
-    monkeypatch.setenv("EDITOR", str(editor))
-    assert project.run("message", "3").code == 0
-    shown = project.run("show", "3", "--json").json()
-    assert (shown["title"], shown["message"]) == ("zwanzig", "Much better.")
-    assert [n["number"] for n in shown["needs"]] == [2]
-    assert shown["arch"] == ["sm_120"]
-    assert path.read_bytes().partition(b"diff --git")[2] == diff
-    # What cannot be used is kept.
-    editor.write_text("#!/bin/sh\necho 'only a title' > \"$1\"\n")
-    ran = project.run("message", "3")
-    assert (ran.code, "what you wrote is in" in ran.err) == (2, True)
-    assert (project.root / ".patchwright/message.txt").read_text() == "only a title\n"
-    editor.write_text("#!/bin/sh\ntrue\n")
-    assert project.run("message", "3").out == "nothing was changed\n"
-
-
-def test_words_that_break_the_patch_are_refused(project: TinyProject) -> None:
-    before = _files(project.root)
-    cases: list[tuple[list[str], str]] = [
-        (["--field", "Depends=0009"], "not in the series"),
-        (["--field", "Depends"], "NAME=VALUE"),
-        (["-m", "text\n---\nmore"], "---"),
-        (["-m", "diff --git a/x b/x"], "diff"),
-        (["--title", ""], "title is missing"),
-    ]
-    for args, said in cases:
-        ran = project.run("message", "3", *args)
-        assert (ran.code, said in ran.err) == (2, True), ran.err
-        assert _files(project.root) == before
-
-
-def test_a_new_patch_comes_with_a_test_that_fails_until_it_is_written(project: TinyProject) -> None:
-    before = _files(project.root)
-    ran = project.run("new", "tiny: öffne das Tor", "-m", "Why.", "--json")
-    assert ran.code == 0, ran.err
-    assert ran.json()["number"] == 4
-    assert _files(project.root) == before
-    tree = _tree(project)
-    assert project.run("refresh").code == 1
-    (tree / "tiny/c.py").write_text("C = 3\n")
-    assert project.run("refresh").code == 0
-    shown = project.run("show", "4", "--json").json()
-    assert shown["title"] == "tiny: öffne das Tor"
-    assert shown["author"] == "A Tester <tester@example.org>"
-    assert (shown["message"], shown["made_for"], shown["upstream_status"]) == (
-        "Why.", "1.0", "Pending",
-    )  # fmt: skip
-    assert shown["smoke"] == ["tests/smoke/test_0004_tiny_ffne_das_tor.py"]
-    ran = project.run("verify", "4", "--tier", "static", "--json")
-    assert ran.code == 1
-    assert {r["verdict"] for r in ran.json()["results"]} == {"failed"}
-    assert project.run("lock", "--check").code == 0
-    mail = project.root / "patches" / shown["file"]
-    work = project.git["tiny"]
-    subprocess.run(["git", "am", "--quiet", "--keep-cr", str(mail)], cwd=work, check=True)
-    head = subprocess.run(["git", "rev-parse", "HEAD^{tree}"], cwd=work, check=True,
-                          capture_output=True, text=True)  # fmt: skip
-    rows = project.run("status", "--json").json()["patches"]
-    assert rows[-1]["tree"] == head.stdout.strip()
-    assert project.run("undo").code == 0
-    assert _files(project.root) == before
-
-
-def test_a_new_patch_between_others(project: TinyProject) -> None:
-    ran = project.run("new", "between", "--number", "3", "-m", "", "--no-smoke")
-    assert ran.code == 0, ran.err
-    (_tree(project) / "tiny/b.py").write_text("B = 3\n")
-    assert project.run("refresh").code == 0
-    rows = project.run("status", "--json").json()["patches"]
-    assert [(row["number"], row["title"]) for row in rows] == [
-        (1, "five"), (2, "two"), (3, "between"), (4, "twenty"),
-    ]  # fmt: skip
-    assert rows[2]["evidence"]["static"]["step"]["verdict"] == "unproven"
-    assert project.run("edit", "--close").code == 0
+    assert files(project.root) == before
 
 
 def test_wrong_arguments_change_nothing(project: TinyProject) -> None:
-    before = _files(project.root)
+    before = files(project.root)
     cases: list[tuple[list[str], str]] = [
         (["new", "x", "--upstream", "nope"], "no upstream 'nope'"),
         (["new", " "], "needs a title"),
@@ -348,23 +203,23 @@ def test_wrong_arguments_change_nothing(project: TinyProject) -> None:
     for args, said in cases:
         ran = project.run(*args)
         assert (ran.code, said in ran.err) == (2, True), ran.err
-        assert _files(project.root) == before
+        assert files(project.root) == before
 
 
 def test_a_work_tree_that_was_half_written_is_written_again(project: TinyProject) -> None:
-    tree = _open(project, 1)
+    tree = opened(project, 1)
     record = project.root / ".patchwright/edit/session.json"
     record.write_text(record.read_text().replace('"writing": false', '"writing": true'))
     (tree / "tiny/a.py").write_text("half")
     (tree / "stray").write_text("half")
     ran = project.run("refresh")
     assert (ran.code, "nothing in the work tree differs" in ran.err) == (1, True)
-    assert (tree / "tiny/a.py").read_text() == _text({5: "five"})
+    assert (tree / "tiny/a.py").read_text() == edited({5: "five"})
     assert not (tree / "stray").exists()
 
 
 def test_a_work_tree_that_was_removed_is_said(project: TinyProject) -> None:
-    shutil.rmtree(_open(project, 1))
+    shutil.rmtree(opened(project, 1))
     ran = project.run("refresh")
     assert (ran.code, "the work tree is gone" in ran.err) == (3, True)
     assert project.run("edit", "--close", "--discard").code == 0
@@ -372,15 +227,15 @@ def test_a_work_tree_that_was_removed_is_said(project: TinyProject) -> None:
 
 
 def test_a_refresh_that_was_killed_behind_its_change_is_taken_as_done(project: TinyProject) -> None:
-    tree = _open(project, 1)
+    tree = opened(project, 1)
     record = project.root / ".patchwright/edit/session.json"
     old = record.read_bytes()
-    (tree / "tiny/a.py").write_text(_text({5: "FIVE"}))
+    (tree / "tiny/a.py").write_text(edited({5: "FIVE"}))
     assert project.run("refresh").code == 0
     record.write_bytes(old)  # the series was written, what the work tree is open for was not
-    before = _files(project.root)
+    before = files(project.root)
     assert project.run("refresh").code == 0
-    assert _files(project.root) == before
+    assert files(project.root) == before
     assert project.run("refresh").code == 1  # nothing differs
     assert [o["command"] for o in project.run("log", "--json").json()] == ["lock", "refresh 1"]
 
@@ -391,20 +246,20 @@ def test_a_patch_that_does_not_apply_is_no_reason_to_stop(project: TinyProject) 
     broken = path.read_bytes()
     ran = project.run("edit", "2")
     assert (ran.code, "0002 does not apply" in ran.err) == (1, True)
-    tree = _open(project, 1)
-    (tree / "tiny/a.py").write_text("more\n" + _text({5: "FIVE"}))
+    tree = opened(project, 1)
+    (tree / "tiny/a.py").write_text("more\n" + edited({5: "FIVE"}))
     ran = project.run("refresh")
     assert (ran.code, "upstream.lock is stale" in ran.err) == (0, True)
     assert path.read_bytes() == broken
-    assert _status(project) == [(1, "clean"), (2, "conflict"), (3, "clean")]
+    assert statuses(project) == [(1, "clean"), (2, "conflict"), (3, "clean")]
     assert project.run("edit", "--close").code == 0
     assert project.run("message", "3", "--field", "Depends=").code == 0
     assert project.run("drop", "2").code == 0
-    assert _status(project) == [(1, "clean"), (3, "clean")]
+    assert statuses(project) == [(1, "clean"), (3, "clean")]
 
 
 def test_what_no_patch_can_carry_is_refused(project: TinyProject) -> None:
-    tree = _open(project, 1)
+    tree = opened(project, 1)
     os.mkfifo(tree / "tiny/pipe")
     ran = project.run("refresh")
     assert (ran.code, "neither a file nor a link" in ran.err) == (2, True)
@@ -412,12 +267,3 @@ def test_what_no_patch_can_carry_is_refused(project: TinyProject) -> None:
     (tree / "tiny/.git").mkdir()
     ran = project.run("refresh")
     assert (ran.code, "a git repository in the work tree" in ran.err) == (2, True)
-
-
-def test_a_new_patch_without_changes_is_not_forgotten(project: TinyProject) -> None:
-    assert project.run("new", "x", "-m", "A day's thoughts.").code == 0
-    for command in (["edit", "2"], ["new", "y", "-m", ""], ["drop", "2"]):
-        ran = project.run(*command)
-        assert (ran.code, "no patch has: a new patch" in ran.err) == (1, True), command
-    assert project.run("edit", "--close").code == 0
-    assert project.run("edit", "2").code == 0
