@@ -77,6 +77,10 @@ def gen_named_module(name=None):
     return Spec((name or (lambda: os.environ.get("NAME", "nobody")))(), [], archs([9]))
 
 
+def gen_reading_module():
+    return Spec((DATA / "csrc" / "comm.cu").read_text().splitlines()[0], [], archs([9]))
+
+
 def gen_refused_module():
     raise RuntimeError(f"refused at {time.time_ns()}")
 
@@ -182,7 +186,15 @@ def test_upstreams_refusal_is_an_answer(asked: Asked) -> None:
     assert first["refused"] == second["refused"]
 
 
-def test_bytes_that_are_not_the_trees_are_told_and_not_kept(asked: Asked) -> None:
+def test_a_file_that_a_run_changed_decides_nothing_for_others(asked: Asked) -> None:
+    one = asked.tree("one")
+    (one / "flashinfer/data/csrc/comm.cu").write_text("// somebody's\n")
+    asked.about(one, "gen_reading_module")
+    asked.about(asked.tree("two"), "gen_reading_module")
+    assert [a["name"] for a in asked.answers()] == ["// somebody's", '#include "tiny.cuh"']
+
+
+def test_a_module_that_is_not_the_trees_is_told_and_not_kept(asked: Asked) -> None:
     one = asked.tree("one")
     with (one / "flashinfer/jit/core.py").open("a") as stream:
         stream.write("\n# somebody's\n")

@@ -31,6 +31,7 @@ from patchwright.smoke.outcomes import SmokeError
 from patchwright.smoke.processes import become_subreaper, die_with_parent, kill_strays
 from patchwright.smoke.protocol import Place
 from patchwright.smoke.trees import Listing, parse_listing
+from patchwright.store import object_id
 
 _LISTINGS = 8  # kept at most; one is some megabytes
 _KEPT = 64 << 20  # bytes of answers that are kept
@@ -220,6 +221,8 @@ class _Answers:
         if folders is None or found is None:
             return
         read = {path: listing.get(path) for path in map(os.fsencode, found[0])}
+        if not all(_is_there(call.site, path, entry) for path, entry in read.items()):
+            return  # somebody changed the tree, which is that run's error alone
         files = {}
         for file in call.workspace.rglob("*"):
             if file.is_symlink():
@@ -233,6 +236,15 @@ class _Answers:
             self._kept.clear()
             self._size = 0
         self._kept.setdefault(key, []).append(_Kept(read, listing.paths, text, files))
+
+
+def _is_there(site: Path, path: bytes, entry: tuple[bytes, str] | None) -> bool:
+    """Return whether a file that was read is the tree's, or as missing as there."""
+    try:
+        data = (site / os.fsdecode(path)).read_bytes()
+    except OSError:
+        return entry is None
+    return entry is not None and object_id("blob", data) == entry[1]
 
 
 def _is_plain(given: str, call: Call) -> bool:
