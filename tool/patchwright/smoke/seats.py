@@ -58,7 +58,7 @@ class Seat:
         self._lock = lock
         self._worker_lock = worker_lock
         self._slots: dict[str, Slot] = {}
-        self._sure: set[str] = set()  # the folders that surely hold their trees
+        self._sure: set[str] = set()  # the folders that were looked at in this command
         self._used: set[str] = set()  # those of the run under way
         self._process: subprocess.Popen[bytes] | None = None
         self._buffer = bytearray()
@@ -87,7 +87,7 @@ class Seat:
         slot = self._slots[name]
         slot.move(tree)
         if name not in self._sure:
-            slot.repair()  # what a stranger did to it, or a run that was not given it
+            slot.repair()  # what a stranger did to it
         self._used.add(name)
         listing = self.folder / f"{tree}.listing"
         if not listing.exists():
@@ -101,7 +101,10 @@ class Seat:
         found: set[bytes] = set()
         for name in self._used:
             found.update(path for path, _ in self._slots[name].repair())
-        self._sure, self._used = self._used, set()
+        # What a run does to a folder that it was not given is found after the next run there:
+        # an error of that one, never a pass.
+        self._sure |= self._used
+        self._used.clear()
         return sorted(map(os.fsdecode, found))
 
     def send(self, request: Request) -> None:
