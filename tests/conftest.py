@@ -18,6 +18,11 @@ _DROPPED = (
 )  # fmt: skip
 
 
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """Compilers and servers take the whole machine: the slow tests come one after the other."""
+    return 0 if config.option.markexpr == "slow" else None
+
+
 @pytest.fixture(autouse=True)
 def _closed() -> Iterator[None]:
     """Close the packs that a test read: a command's process would have ended by now."""
