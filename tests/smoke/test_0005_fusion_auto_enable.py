@@ -154,8 +154,9 @@ def test_what_is_switched_on_has_an_effect(
         stubs={
             "is_dp_attention_enabled": lambda: False,
             "get_global_server_args": lambda: SimpleNamespace(
-                enable_flashinfer_allreduce_fusion=True
+                enable_flashinfer_allreduce_fusion=True, attn_cp_size=1
             ),
+            "is_flashinfer_allreduce_unavailable": lambda: False,  # later releases ask
             "is_flashinfer_available": lambda: True,
         },
     )

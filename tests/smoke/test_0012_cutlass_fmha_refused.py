@@ -112,7 +112,11 @@ def test_the_way_out_is_there(decision_table: Any, jit_spec: Any) -> None:
 def test_sglang_does_not_ask_for_it_on_sm12x(
     decision_table: Any, path: str, function: str, assigns: str
 ) -> None:
-    runner = SimpleNamespace(server_args=SimpleNamespace(enable_piecewise_cuda_graph=False))
+    runner = SimpleNamespace(
+        server_args=SimpleNamespace(
+            enable_piecewise_cuda_graph=False, disable_piecewise_cuda_graph=True
+        )
+    )
     gate = ConditionGate(
         "sglang", f"python/sglang/srt/layers/attention/{path}", function, assigns, enclosing=-1
     )

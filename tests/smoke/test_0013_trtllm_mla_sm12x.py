@@ -52,7 +52,8 @@ def starts(decision_table: Any) -> Any:
         config = SimpleNamespace(
             context_len=4096,
             num_attention_heads=heads,
-            hf_config=SimpleNamespace(),
+            hf_config=SimpleNamespace(architectures=["DeepseekV3ForCausalLM"]),
+            is_encoder_decoder=False,
             get_num_kv_heads=lambda tp_size: 1,
         )
         server = {
@@ -69,6 +70,10 @@ def starts(decision_table: Any) -> Any:
             "dp_size": 1,
             "enable_dp_attention": False,
             "device": "cuda",
+            # What later releases ask as well.
+            "model_path": "deepseek-v3",
+            "disable_radix_cache": False,
+            "is_embedding": False,
         }
         found: dict[str, object] = decision_table(
             GATE,

@@ -76,10 +76,11 @@ class Bump:
 
     @property
     def obsolete(self) -> tuple[int, ...]:
-        """The patches whose smoke test passes on the new pin without them."""
+        """The patches whose smoke test, or what decides in it, passes on the new pin without
+        them."""
         if self.trial is None:
             return ()
-        return tuple(n for n, without in self.trial.without.items() if without.outcome == "passed")
+        return tuple(n for n, without in self.trial.without.items() if without.obsolete)
 
     @property
     def bad(self) -> tuple[int, ...]:
@@ -137,10 +138,12 @@ def work_out(
         {pin.new.name: _range_diff(mover, pin, moves, brief=True) for pin in pins},
     )  # fmt: skip
     if not bump.open and not held:
-        bump = replace(bump, lock=make_lock(candidate).lock)
+        # Resolving the environment takes the network and minutes, and it may have no answer
+        # before the other upstream moves as well: that is for `lock`, and said in `needed`.
+        bump = replace(bump, lock=make_lock(candidate, keep_environment=True).lock)
     if static:
         bump = replace(bump, trial=trial(
-            candidate, moves,
+            project, candidate, moves,
             lambda run, result, done, total: say(
                 f"{done}/{total} {run.test.stem} {run.tier}: {result.outcome}"),
         ))  # fmt: skip
