@@ -62,6 +62,10 @@ def test_new_and_vanished_gates_are_told(tmp_path: Path) -> None:
     ran = project.run("bump", "tiny", "1.1", "--no-static", "--json")
     found = {(g["change"], (g["after"] or g["before"])["path"]) for g in ran.json()["gates"]}
     assert found == {("adds", "tiny/b.py"), ("removes", "tiny/a.py")}
+    # Beside the static tier they are evaluated in another process: the same, and told once.
+    both = project.run("bump", "tiny", "1.1", "--json").json()
+    assert both["gates"] == ran.json()["gates"]
+    assert both["static"] == []
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,8 @@ def more(tmp_path: Path, body: str, new: str = REWORDED) -> TinyProject:
 
 def test_what_fails_without_the_patch_on_the_old_pin_decides(tmp_path: Path) -> None:
     project = more(tmp_path, "assert 'word' not in tree.text('tiny', 'tiny/a.py')")
+    assert (row(project, 1)["obsolete"], row(project, 1)["without"]) == (False, "failed")
+    assert project.run("verify", "--tier", "static").code == 0
     found = row(project, 1)
     assert (found["verdict"], found["obsolete"], found["without"]) == ("conflict", True, "failed")
     assert found["without_tests"] == {

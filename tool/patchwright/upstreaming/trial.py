@@ -29,7 +29,7 @@ class Without:
     ``outcome`` is ``passed``, ``failed`` (an assertion failed), ``error`` (none failed, but
     tests broke: they cannot judge there) or ``none`` (no test at the static tier).
     ``tests`` are its tests, as in RunResult. ``deciding`` names those that show what the
-    patch is for, by failing on the old pin without it; empty where nobody asked.
+    patch is for, by failing on the old pin without it; empty where that is not on record.
     """
 
     number: int
@@ -71,8 +71,8 @@ def trial(
 ) -> Trial:  # fmt: skip
     """Verify the series of ``candidate``, and run each moved patch's test without it.
 
-    ``project`` is the one with the old pins. Where a patch that is not carried fails there
-    in part, its test is also run on the old pin: that tells which part it is for.
+    ``project`` is the one with the old pins. Where the test of a patch that is not carried
+    fails there in part, what `verify` recorded on the old pin tells which part it is for.
     """
     tests = _tests(candidate)
     questions = Planner(candidate, tests).plan(Request((), Selection(), (TIER,), ("alone",)))
@@ -90,7 +90,7 @@ def trial(
         if not move.carried and not without[move.number].obsolete
         and without[move.number].ended("passed")
     ]  # fmt: skip
-    for number, deciding in _deciding(project, unclear, on_run).items():
+    for number, deciding in _deciding(project, unclear).items():
         without[number] = replace(without[number], deciding=deciding)
     sweep_seats(candidate.cache_dir / "slots")
     return Trial(tuple(judge(question, results) for question in questions), without)
@@ -109,16 +109,13 @@ def _tests(project: Project) -> Evidenced:
     return Evidenced(project, EvidenceStore(project.state_dir / "evidence"))
 
 
-def _deciding(
-    project: Project, moves: Sequence[Move],
-    on_run: Callable[[Run, Result, int, int], None] | None,
-) -> dict[int, tuple[str, ...]]:  # fmt: skip
-    """Return the tests that fail on the old pin without their patch."""
-    if not moves:
-        return {}
+def _deciding(project: Project, moves: Sequence[Move]) -> dict[int, tuple[str, ...]]:
+    """Return the tests that fail on the old pin without their patch, as far as on record.
+
+    Nothing is run: moving the work trees back to the old pin takes longer than the tests.
+    """
     tests = _tests(project)
-    alone = _runs(project, tests, moves)
-    tests.results([run for each in alone.values() for run in each], on_run)
+    alone = _runs(project, tests, moves) if moves else {}
     return {
         number: tuple(name for run in runs for name in names(tests.tests_of(run), "failed"))
         for number, runs in alone.items()
