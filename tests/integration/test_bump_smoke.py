@@ -6,6 +6,8 @@ from pathlib import Path
 
 from bumping import (
     GATE,
+    OURS,
+    PATCHED,
     SMOKE,
     obsolete,
     row,
@@ -76,3 +78,10 @@ def test_a_failing_assertion_answers_whatever_else_breaks(tmp_path: Path) -> Non
     assert (found["obsolete"], found["without"]) == (False, "failed")
     said = project.run("bump", "tiny", "1.1", "--no-gates").out
     assert "still needed: without it 1 of the 2 tests of its smoke test fail" in said
+
+
+def test_what_is_obsolete_and_what_is_left_to_resolve_is_summed_up(tmp_path: Path) -> None:
+    project = obsolete(tmp_path, REWORDED.replace("line_20 = 20", "line_20 = 'theirs'"))
+    project.add_patch(2, {"tiny/a.py": OURS + PATCHED})
+    said = project.run("bump", "tiny", "1.1", "--no-gates").out
+    assert "though they conflict: --without 1; left to resolve: 2\n" in said

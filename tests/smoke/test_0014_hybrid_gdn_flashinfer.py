@@ -101,7 +101,12 @@ def default(decision_table: Any, tree: Any) -> Any:
 
     def table(**kwargs: object) -> dict[str, object]:
         hf_config = SimpleNamespace(architectures=["Qwen3NextForCausalLM"])
-        config = SimpleNamespace(hf_config=hf_config, context_len=4096, is_encoder_decoder=False)
+        config = SimpleNamespace(
+            hf_config=hf_config,
+            context_len=4096,
+            is_encoder_decoder=False,
+            has_attention_sinks=False,
+        )
         server = SimpleNamespace(
             get_model_config=lambda: config,
             use_mla_backend=lambda: False,

@@ -153,6 +153,11 @@ def _summary(bump: Bump) -> Iterator[str]:
     names = " ".join(f"{pin.new.name} {pin.new.version}" for pin in bump.pins)
     if bump.open:
         numbers = ",".join(str(move.number) for move in bump.open)
+        done = [str(move.number) for move in bump.open if move.number in bump.obsolete]
+        left = [str(move.number) for move in bump.open if move.number not in bump.obsolete]
+        if done and left:
+            yield (f"obsolete by their tests, though they conflict: --without {','.join(done)}; "
+                   f"left to resolve: {', '.join(left)}")  # fmt: skip
         yield (
             f"nothing is written; `patchwright bump {names} --accept` opens the first conflict, "
             f"with --without {numbers} it leaves them out"
