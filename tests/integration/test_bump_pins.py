@@ -116,3 +116,24 @@ def test_the_locked_environment_stays_and_is_called_old(tmp_path: Path) -> None:
     ran = project.run("lock", "--check")
     assert ran.code == 1
     assert "environment: upstreams\n  lock:    tiny=1.0\n  project: tiny=1.1\n" in ran.out
+
+
+OTHER = """
+import pytest
+
+@pytest.mark.tier("static")
+def test_both(tree):
+    assert "o = 2" in tree.text("other", "other/o.py")
+    assert "line_1 = 1" in tree.text("tiny", "tiny/a.py")
+"""
+
+
+def test_a_patch_for_what_stays_that_no_longer_passes_is_told(tmp_path: Path) -> None:
+    project = wheel(tmp_path, {"tiny/a.py": text()}, {"tiny/a.py": text({1: "line_1 = 9"})})
+    project.add_upstream("other", {"other/o.py": "o = 1\n"})
+    project.add_smoke("test_both.py", OTHER)
+    project.add_patch(1, {"other/o.py": "o = 2\n"}, upstream="other",
+                      fields={"Smoke": "tests/smoke/test_both.py"})  # fmt: skip
+    ran = project.run("bump", "tiny", "1.1", "--no-gates")
+    assert ran.code == 1
+    assert "patches for what stays, on the new trees:\n  0001 failed: test_both: assert" in ran.out

@@ -22,6 +22,7 @@ def lines(bump: Bump, *, range_diffs: bool) -> Iterator[str]:
     yield ", ".join(map(str, bump.pins))
     yield ""
     yield from brief(bump)
+    yield from _others(bump)
     yield from _functions(bump)
     yield from _gates(bump)
     if bump.needed:
@@ -84,6 +85,21 @@ def _without(move: Move, without: Without) -> Iterator[str]:
         yield (f"whether it is obsolete cannot be told: its smoke test cannot judge there, "
                f"{len(without.ended('error')) or 'all'} of its {total} tests break: "
                f"{_first(without.reason)}")  # fmt: skip
+
+
+def _others(bump: Bump) -> Iterator[str]:
+    """Yield what the static tier finds wrong with patches for the upstreams that stay."""
+    moved = {move.number for move in bump.moves}
+    found = [
+        answer for answer in (bump.trial.answers if bump.trial is not None else ())
+        if answer.verdict in ("failed", "error", "vacuous") and answer.question.number not in moved
+    ]  # fmt: skip
+    if found:
+        yield ""
+        yield "patches for what stays, on the new trees:"
+    for answer in found:
+        patch = bump.project.series.get(answer.question.number)
+        yield f"  {patch.number:04d} {answer.verdict}: {printable(_first(answer.reason))}"
 
 
 def _some(names: Sequence[str]) -> str:
