@@ -33,8 +33,9 @@ def accepts(decision_table: Any) -> Any:
             stubs={
                 "is_dp_attention_enabled": lambda: dp_attention,
                 "is_flashinfer_available": lambda: True,
+                "is_flashinfer_allreduce_unavailable": lambda: False,  # later releases ask
                 "get_global_server_args": lambda: SimpleNamespace(
-                    enable_flashinfer_allreduce_fusion=flag
+                    enable_flashinfer_allreduce_fusion=flag, attn_cp_size=1
                 ),
             },
             **kwargs,

@@ -20,6 +20,12 @@ DEFAULT = ConditionGate(
     "ServerArgs._handle_model_specific_adjustments",
     "self.enable_flashinfer_allreduce_fusion = True",
 )
+# Where later releases decide; they return what is to be changed.
+LATER = FunctionGate(
+    "sglang",
+    "python/sglang/srt/arg_groups/overrides.py",
+    "_flashinfer_allreduce_fusion_auto_enable",
+)
 GATE = FunctionGate(
     "sglang", "python/sglang/srt/layers/communicator.py", "apply_flashinfer_allreduce_fusion"
 )
@@ -36,7 +42,7 @@ MEMORY = {"sglang.srt.utils.common.get_nvgpu_memory_capacity": 97887.0}  # MiB
 
 
 @pytest.fixture
-def enabled(decision_table: Any) -> Callable[..., dict[str, object]]:
+def enabled(decision_table: Any, tree: Any) -> Callable[..., dict[str, object]]:
     """Whether the fusion is switched on for one server, by capability."""
 
     def table(
@@ -58,14 +64,34 @@ def enabled(decision_table: Any) -> Callable[..., dict[str, object]]:
             "nnodes": 1,
             "moe_a2a_backend": "none",
         }
+        simulated: dict[str, Any] = {
+            "trees": trees,
+            "cuda": cuda,
+            "capabilities": capabilities,
+            "env": {} if request is None else {REQUEST: request},
+            "torch": {"cuda.device_count": lambda: devices, "cuda.can_device_access_peer": peers},
+        }
+        if tree.exists("sglang", LATER.path):
+            server = SimpleNamespace(**(given | arguments))
+            asked = server.enable_flashinfer_allreduce_fusion
+            server.flashinfer_allreduce_fusion_backend = "auto" if asked else None
+            config = SimpleNamespace(hf_config=SimpleNamespace(architectures=[model]))
+            answers = decision_table(
+                LATER,
+                server,
+                stubs={
+                    "register_post_process": lambda function: function,
+                    "model_config_of": lambda view: config,
+                    "attn_dp_enabled_of": lambda view: view.enable_dp_attention,
+                    "logger": SimpleNamespace(info=print),
+                },
+                **simulated,
+            )
+            return {capability: bool(answer) for capability, answer in answers.items()}
         found: dict[str, object] = decision_table(
             DEFAULT,
-            trees=trees,
-            cuda=cuda,
-            capabilities=capabilities,
             names={"self": SimpleNamespace(**(given | arguments)), "model_arch": model},
-            env={} if request is None else {REQUEST: request},
-            torch={"cuda.device_count": lambda: devices, "cuda.can_device_access_peer": peers},
+            **simulated,
         )
         return found
 
@@ -154,8 +180,9 @@ def test_what_is_switched_on_has_an_effect(
         stubs={
             "is_dp_attention_enabled": lambda: False,
             "get_global_server_args": lambda: SimpleNamespace(
-                enable_flashinfer_allreduce_fusion=True
+                enable_flashinfer_allreduce_fusion=True, attn_cp_size=1
             ),
+            "is_flashinfer_allreduce_unavailable": lambda: False,  # later releases ask
             "is_flashinfer_available": lambda: True,
         },
     )

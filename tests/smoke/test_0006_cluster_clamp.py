@@ -75,11 +75,15 @@ int getSMRegisters() { return 65536; }
 }
 int get_sm_count() { return sm_count; }
 bool use_oneshot(int) { return true; }
-enum class QuantType { kNone, kFP8, kFP4 };
+// What later releases decide by as well: no case here asks for any of it.
+enum class QuantType { kNone, kFP8, kFP4, kPerTokenGroupFP8Packed, kDynamicFP8, kMXFP8 };
+enum class QuantizationSFLayout { SWIZZLED_128x4, SWIZZLED_8x4, LINEAR };
 enum class AllReduceFusionPattern { kNone, kFP8, kFP4 };
 template <AllReduceFusionPattern Pattern> constexpr QuantType GetQuantType = QuantType(Pattern);
 template <typename T> struct AllReduceFusionParams {
   int nranks, size, hidden_dim; bool use_oneshot, trigger_completion_at_end; cudaStream_t stream;
+  int block_quant_group_size = 0; void *quant_out = nullptr, *scale_out = nullptr;
+  QuantizationSFLayout layout = QuantizationSFLayout::LINEAR;
 };
 template <typename T> using MoeReductionAllReduceFusionParams = AllReduceFusionParams<T>;
 template <typename T> using MoeFinalizeAllReduceFusionParams = AllReduceFusionParams<T>;

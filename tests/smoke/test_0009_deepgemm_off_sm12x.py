@@ -67,8 +67,9 @@ def test_it_is_off_on_sm12x_and_nowhere_else(switch: Any, baseline: Any, name: s
     after, before = switch(name), switch(name, trees=baseline)
     assert of(after, SM12X) == dict.fromkeys(SM12X, False)
     assert of(after, OTHERS) == of(before, OTHERS)
-    on = ("10.0", "10.3", "11.0") if name != SWITCHES[0] else ("9.0", "10.0", "10.3", "11.0")
-    assert tuple(c for c in OTHERS if after[c]) == on
+    on = {"10.0", "10.3"} if name != SWITCHES[0] else {"9.0", "10.0", "10.3"}
+    # Whether SM110 is Blackwell to it differs between releases.
+    assert {c for c in OTHERS if after[c]} - {"11.0"} == on
 
 
 @pytest.mark.tier("static")

@@ -62,6 +62,7 @@ def choice(decision_table: Any) -> Any:
             **evaluated,
             stubs={
                 "is_triton_kernels_available": lambda: triton_kernels,
+                "get_nvidia_driver_version": lambda: (580,),  # later releases ask
                 "sglang.srt.configs.model_config.is_deepseek_nsa": lambda config: False,
                 "parse_connector_type": lambda path: "none",
                 "logger": SimpleNamespace(info=print, warning=print),

@@ -24,6 +24,10 @@ GATE = FunctionGate(
     "ServerArgs._handle_attention_backend_compatibility",
     reads="page_size",
 )
+# Where later releases decide: first what is refused, then the page size that is changed.
+LATER = "python/sglang/srt/arg_groups/overrides.py"
+LATER_CHECK = FunctionGate("sglang", LATER, "_mla_kv_cache_dtype_checks")
+LATER_PAGE = FunctionGate("sglang", LATER, "_mla_backend_page_constraints")
 BACKEND = "python/sglang/srt/layers/attention/trtllm_mla_backend.py"
 DECODE = FunctionGate("flashinfer", "flashinfer/mla.py", "trtllm_batch_decode_with_kv_cache_mla")
 TRTLLM_GEN = "flashinfer/jit/attention/modules.py::gen_trtllm_gen_fmha_module"
@@ -44,7 +48,7 @@ XQA = {
 
 
 @pytest.fixture
-def starts(decision_table: Any) -> Any:
+def starts(decision_table: Any, tree: Any) -> Any:
     """The page size of a DeepSeek-V3 server by capability, or upstream's refusal."""
 
     def table(*, heads: int = 128, **changes: object) -> dict[str, object]:
@@ -52,7 +56,8 @@ def starts(decision_table: Any) -> Any:
         config = SimpleNamespace(
             context_len=4096,
             num_attention_heads=heads,
-            hf_config=SimpleNamespace(),
+            hf_config=SimpleNamespace(architectures=["DeepseekV3ForCausalLM"]),
+            is_encoder_decoder=False,
             get_num_kv_heads=lambda tp_size: 1,
         )
         server = {
@@ -69,7 +74,23 @@ def starts(decision_table: Any) -> Any:
             "dp_size": 1,
             "enable_dp_attention": False,
             "device": "cuda",
+            # What later releases ask as well.
+            "model_path": "deepseek-v3",
+            "disable_radix_cache": False,
+            "is_embedding": False,
         }
+        if tree.exists("sglang", LATER):
+            view = SimpleNamespace(speculative_draft_attention_backend=None, **(server | changes))
+            stubs = {
+                "register_post_process": lambda function: function,
+                "logger": SimpleNamespace(info=print, warning=print),
+            }
+            checked = decision_table(LATER_CHECK, view, stubs=stubs, **evaluated)
+            pages = decision_table(LATER_PAGE, view, stubs=stubs, **evaluated)
+            return {
+                c: answer if isinstance(answer, Raised) else pages[c].get("page_size", 1)
+                for c, answer in checked.items()
+            }
         found: dict[str, object] = decision_table(
             GATE,
             SimpleNamespace(**(server | changes)),

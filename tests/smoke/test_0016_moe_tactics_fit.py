@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Callable
 from functools import cache
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
 
 from patchwright.smoke.cexpressions import functions
 
+RUNNER = "flashinfer/fused_moe/core.py"
 KERNELS = "csrc/nv_internal/tensorrt_llm/kernels/cutlass_kernels/"
 DISPATCH = f"{KERNELS}moe_gemm/moe_gemm_template_dispatch.h"
 HEURISTIC = f"{KERNELS}cutlass_heuristic.cpp"
@@ -74,7 +77,19 @@ std::vector<CutlassGemmConfig> get_candidate_configs(
     int sm, int const max_split_k,
     CutlassGemmConfig::CandidateConfigTypeParam const config_type_param)
     %(get_candidate_configs)s
-struct TmaWarpSpecializedGroupedGemmInput {};
+// What later releases ask of a kernel for TMA; there is none that refuses here.
+struct TmaWarpSpecializedGroupedGemmInput {
+  enum class FpXBlockScalingType { NONE, MXFPX, NVFP4 };
+  enum class EpilogueFusion { NONE };
+};
+template <typename T, typename W> constexpr bool isValidTmaWarpSpecializedMOESpecialisation() {
+  return true;
+}
+namespace cutlass_kernels_oss {
+template <typename T, typename W, typename O, TmaWarpSpecializedGroupedGemmInput::EpilogueFusion,
+          typename... Any>
+size_t calcMaxWorkspaceSizeTmaWarpSpecialized(Any...) { return 0; }
+}
 template <typename A, typename B, typename S, typename O> struct GroupedGemmInput {
   float const** alpha_scales = nullptr; int* occupancy = nullptr; CutlassGemmConfig gemm_config;
   bool use_fused_moe = false;
@@ -82,8 +97,12 @@ template <typename A, typename B, typename S, typename O> struct GroupedGemmInpu
 template <typename T, typename WeightType> struct MoeGemmRunner {
   using OutputType = T; using ScaleBiasType = T;
   static constexpr bool use_fp8 = std::is_same_v<T, __nv_fp8_e4m3>;
-  static constexpr bool use_w4afp8 = false, use_wfp4a16 = false;
-  int sm_;
+  static constexpr bool use_w4afp8 = false, use_wfp4a16 = false, use_wfp4afp8 = false,
+                        use_mxfp8 = false, use_fp4 = false, use_sm90_mixed_input_gemm = false;
+  int sm_, num_experts_ = 0, multi_processor_count_ = 188;
+  template <typename Epilogue> void runGemm(
+      GroupedGemmInput<T, WeightType, ScaleBiasType, OutputType> inputs,
+      TmaWarpSpecializedGroupedGemmInput tma) const { dispatchToArch<Epilogue>(inputs, tma); }
   template <typename Epilogue> void dispatchToArch(
       GroupedGemmInput<T, WeightType, ScaleBiasType, OutputType> inputs,
       TmaWarpSpecializedGroupedGemmInput) const {
@@ -107,16 +126,19 @@ template <typename T, typename WeightType> struct MoeGemmRunner {
   static std::vector<CutlassGemmConfig> getConfigs(int sm, bool supports_finalize_fusion)
       %(listed)s
   std::vector<CutlassGemmConfig> getConfigs(bool supports_finalize_fusion) const %(offered)s
+  int queryOccupancyForConfig(CutlassGemmConfig const& config) %(occupancy)s
 };
 }
 using namespace tensorrt_llm::kernels::cutlass_kernels;
 template <typename T, typename W> void show(int sm) {
-  for (auto const& config : MoeGemmRunner<T, W>{sm}.getConfigs(false)) {
-    if (config.is_tma_warp_specialized) puts("tma 0 0");
+  MoeGemmRunner<T, W> runner{sm};
+  for (auto const& config : runner.getConfigs(false)) {
+    int occupancy = runner.queryOccupancyForConfig(config);
+    if (config.is_tma_warp_specialized) printf("tma 0 0 %%d\\n", occupancy);
     for (auto const& tile : tiles)
       if (!config.is_tma_warp_specialized && tile.config == config.tile_config_sm80)
-        printf("%%s %%d %%d\\n", tile.name, config.stages, config.stages * tile.k *
-               (tile.m * int(sizeof(T)) + tile.n * int(sizeof(W))));
+        printf("%%s %%d %%d %%d\\n", tile.name, config.stages, config.stages * tile.k *
+               (tile.m * int(sizeof(T)) + tile.n * int(sizeof(W))), occupancy);
   }
 }
 int main(int, char** argv) {
@@ -158,10 +180,50 @@ def listing(trees: Any) -> str:
     overloads = [function.body for function in functions(dispatch, "getConfigs")]
     (listed,) = (body for body in overloads if "getAmpereConfigs(" in body)
     (offered,) = (body for body in overloads if body is not listed)
+    # Later releases tell the autotuner apart what cannot be launched; at the pin nothing asks.
+    asked = "queryOccupancyForConfig" in dispatch
+    occupancy = functions(dispatch, "queryOccupancyForConfig")[0].body if asked else "{ return 1; }"
     return AROUND % {
         "tiles": tiles, "parameters": parameters, "table": table, **bodies,
         "getAmpereConfigs": ampere.body, "listed": listed, "offered": offered,
+        "occupancy": occupancy.replace("tensorrt_llm::common::TllmException", "std::runtime_error"),
     }  # fmt: skip
+
+
+class Module:
+    """The compiled module as the runner of the autotuner sees it: its tactics by number."""
+
+    def __init__(self, occupancies: list[int]) -> None:
+        self.get_tactic_occupancy = occupancies.__getitem__
+        self.get_gemm1_tactic_count = lambda: len(occupancies)
+        self.get_gemm2_tactic_count = lambda: 0
+        self.get_tactic_num = lambda: len(occupancies)
+
+
+def tuned(trees: Any, occupancies: list[int]) -> list[int]:
+    """Return the numbers that upstream's runner offers to the autotuner, by its own code."""
+    (module,) = (
+        node
+        for node in trees.ast("flashinfer", RUNNER).body
+        if isinstance(node, ast.FunctionDef) and node.name == "get_cutlass_fused_moe_module"
+    )
+    (choice,) = (
+        node
+        for node in ast.walk(module)
+        if isinstance(node, ast.FunctionDef) and node.name == "get_valid_tactics"
+    )
+    plain = ast.FunctionDef(choice.name, arguments(choice), choice.body, [], lineno=1, col_offset=0)
+    names: dict[str, Any] = {}
+    exec(compile(ast.fix_missing_locations(ast.Module([plain], [])), RUNNER, "exec"), names)
+    runner = SimpleNamespace(fused_moe_runner=Module(occupancies), use_w4_group_scaling=False)
+    found: list[int] = names[choice.name](runner, [], None)
+    return found
+
+
+def arguments(function: ast.FunctionDef) -> ast.arguments:
+    """Return the parameters of a function without their annotations."""
+    names = [ast.arg(argument.arg) for argument in function.args.args]
+    return ast.arguments([], names, None, [], [], None, [])
 
 
 @pytest.fixture(scope="session")
@@ -171,8 +233,11 @@ def tactics(host_program: Any) -> Callable[..., list[Tactic]]:
     def offered(trees: Any, sm: int, types: str) -> list[Tactic]:
         done = host_program(listing(trees)).run(sm, SHARED_MEMORY[sm], types)
         assert done.returncode == 0, done.stderr
-        lines = (line.split() for line in done.stdout.splitlines())
-        return [Tactic(tile, int(stages), int(needs)) for tile, stages, needs in lines]
+        lines = [line.split() for line in done.stdout.splitlines()]
+        numbers = tuned(trees, [int(line[3]) for line in lines])
+        # -1 stands for no tactic at all.
+        chosen = [lines[number] for number in numbers if number >= 0]
+        return [Tactic(tile, int(stages), int(needs)) for tile, stages, needs, _ in chosen]
 
     return offered
 

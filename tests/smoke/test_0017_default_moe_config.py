@@ -9,11 +9,7 @@ import pytest
 
 from patchwright.smoke.decisions import CAPABILITIES, FunctionGate, PerCapability
 
-CONFIG = FunctionGate(
-    "sglang",
-    "python/sglang/srt/layers/moe/fused_moe_triton/fused_moe_triton_config.py",
-    "get_default_config",
-)
+FILE = "fused_moe_triton_config.py"
 # Bytes of shared memory that a block can opt in to, as torch gives them. CUDA programming
 # guide, technical specifications per compute capability: 163, 99 or 227 KiB.
 SHARED = {"8.0": 166_912, "8.9": 101_376, "12.0": 101_376, "12.1": 101_376}
@@ -31,8 +27,10 @@ def device(capability: tuple[int, int]) -> object:
 
 
 @pytest.fixture
-def config(decision_table: Any) -> Any:
+def config(decision_table: Any, tree: Any) -> Any:
     """The default config of one batch, by capability."""
+    (path,) = (path for path in tree.files("sglang") if path.endswith(f"/{FILE}"))
+    gate = FunctionGate("sglang", path, "get_default_config")
 
     def table(
         tokens: int,
@@ -44,7 +42,7 @@ def config(decision_table: Any) -> Any:
         **kwargs: object,
     ) -> dict[str, Any]:
         found: dict[str, Any] = decision_table(
-            CONFIG,
+            gate,
             tokens,
             EXPERTS,
             1536,
@@ -57,7 +55,10 @@ def config(decision_table: Any) -> Any:
             stubs={
                 "get_global_server_args": lambda: SimpleNamespace(
                     enable_deterministic_inference=deterministic
-                )
+                ),
+                "get_exec": lambda: SimpleNamespace(
+                    deterministic=SimpleNamespace(enable_deterministic_inference=deterministic)
+                ),
             },
             **kwargs,
         )
@@ -88,7 +89,7 @@ def test_the_config_fits_on_every_gpu(config: Any, case: str) -> None:
 def test_only_what_did_not_fit_changes(config: Any, baseline: Any) -> None:
     after, before = config(*CASES["many"]), config(*CASES["many"], trees=baseline)
     assert {c: after[c] for c in ENOUGH} == {c: before[c] for c in ENOUGH}
-    assert needed(before["12.0"]) == 147_456
+    assert needed(after["9.0"]) == 147_456
     assert after["9.0"] == {
         "BLOCK_SIZE_M": 128,
         "BLOCK_SIZE_N": 256,
@@ -98,7 +99,10 @@ def test_only_what_did_not_fit_changes(config: Any, baseline: Any) -> None:
         "num_stages": 4,
     }
     for capability in SM12X:
-        assert after[capability] == after["9.0"] | {"num_stages": 3}
+        assert needed(after[capability]) <= SHARED[capability]
+        # Where upstream has tiles of its own for these devices, those stay.
+        fewer = after["9.0"] | {"num_stages": 3}
+        assert after[capability] in (fewer, before[capability])
 
 
 @pytest.mark.tier("static")

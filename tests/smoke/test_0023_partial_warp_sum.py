@@ -32,6 +32,7 @@ AROUND = """\
 #include <vector>
 using std::max;
 using std::min;
+template <typename A, typename B> constexpr A ceil_div(A a, B b) { return (a + b - 1) / b; }
 #define __device__
 #define __inline__ inline
 #define __forceinline__ inline
@@ -147,13 +148,19 @@ def wanted(size: int) -> float:
 def reduction(trees: Any) -> str:
     """Return upstream's block sum as a program for the host."""
     text = trees.text("flashinfer", HEADER)
-    (mask,) = re.findall(r"#define FINAL_MASK .*", text)
-    reductions = "".join(
-        f"template <typename T, int NUM> T {name}(T* val) {function.body}\n"
-        for name in ("warpReduceSumV2", "blockReduceSumV2")
-        for function in functions(text, name)
-    )
-    return f"{AROUND}{mask}\n{reductions}{MAIN}"
+    # What a release has of these two: the mask of a whole warp, under one name or the other.
+    names = r"#define FINAL_MASK .*|static constexpr .*\bk(?:WarpSize|FullWarpMask) = .*;"
+    constants = "\n".join(re.findall(names, text))
+    return f"{AROUND}{constants}\n{definitions(text, 'blockReduceSumV2')}{MAIN}"
+
+
+def definitions(text: str, name: str) -> str:
+    """Return a reduction of the header as it stands there, after those that it calls."""
+    (function,) = functions(text, name)
+    calls = dict.fromkeys(re.findall(r"\b(\w*Reduce\w*)(?=<T, NUM>\()", function.body))
+    (parameters,) = re.findall(rf"\bT {name}(\([^()]*\)) \{{", text)
+    own = f"template <typename T, int NUM> T {name}{parameters} {function.body}\n"
+    return "".join(definitions(text, called) for called in calls) + own
 
 
 @pytest.fixture(scope="session")

@@ -42,13 +42,16 @@ class Outcome:
 
 
 def make_lock(
-    project: Project, *, upgrade: bool = False, packages: Collection[str] = ()
-) -> Outcome:
+    project: Project, *, upgrade: bool = False, packages: Collection[str] = (),
+    keep_environment: bool = False,
+) -> Outcome:  # fmt: skip
     """Resolve and import every upstream, apply the whole series, resolve the environment.
 
     Writes nothing. What did not change in pyproject.toml keeps what the lock has, unless
-    ``upgrade``, or unless ``packages`` (canonical names) has it. Raises InputError for a
-    patch that was made for another pin, and for a package that is not there to upgrade.
+    ``upgrade``, or unless ``packages`` (canonical names) has it. ``keep_environment`` leaves
+    the environment as it is locked, for whatever pins that was: ``lock --check`` says so.
+    Raises InputError for a patch that was made for another pin, and for a package that is
+    not there to upgrade.
     """
     from patchwright.applying.chain import Chain
     from patchwright.environment.locking import make_environment
@@ -73,6 +76,9 @@ def make_lock(
     if not all(verdict.ok for verdict in verdicts):
         return Outcome(None, verdicts)
     patches = _patches(project, series, verdicts)
+    if keep_environment:
+        kept = project.lock.environment if project.lock is not None else {}
+        return Outcome(Lock(tuple(upstreams), patches, kept), verdicts)
     others = None if upgrade else [name for name in packages if name not in moved]
     environment = make_environment(project, upstreams, others)
     notes: tuple[str, ...] = ()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from patchwright.quoting import printable
@@ -11,6 +11,7 @@ from patchwright.quoting import printable
 if TYPE_CHECKING:
     from patchwright.upstreaming.bump import Bump
     from patchwright.upstreaming.moves import Move
+    from patchwright.upstreaming.trial import Without
 
 _MANY = 12  # lines of one kind that are printed; --json has all
 _WORDS = {True: "T", False: "F", None: "?"}
@@ -21,6 +22,7 @@ def lines(bump: Bump, *, range_diffs: bool) -> Iterator[str]:
     yield ", ".join(map(str, bump.pins))
     yield ""
     yield from brief(bump)
+    yield from _others(bump)
     yield from _functions(bump)
     yield from _gates(bump)
     if bump.needed:
@@ -56,13 +58,7 @@ def _why(bump: Bump, move: Move) -> Iterator[str]:
     if bump.trial is None:
         return
     without = bump.trial.without[move.number]
-    if without.outcome == "passed":
-        yield "obsolete: its smoke test passes on the new pin without it"
-    elif move.verdict == "upstream" and without.outcome != "none":
-        yield f"but without it its smoke test {_ended(without.outcome)}: {_first(without.reason)}"
-    elif without.outcome == "error" and not move.carried:
-        yield ("whether it is obsolete cannot be told, its smoke test breaks: "
-               + _first(without.reason))  # fmt: skip
+    yield from _without(move, without)
     for answer in bump.trial.answers:
         if answer.question.number != move.number or answer.verdict in ("none", "unproven"):
             continue
@@ -72,8 +68,43 @@ def _why(bump: Bump, move: Move) -> Iterator[str]:
             yield f"static: {answer.verdict}: {_first(answer.reason)}"
 
 
-def _ended(outcome: str) -> str:
-    return "breaks" if outcome == "error" else "fails"
+def _without(move: Move, without: Without) -> Iterator[str]:
+    """Say what the smoke test says of the new pin without the patch."""
+    total = len(without.tests)
+    bad = [*without.ended("failed"), *without.ended("error")]
+    if without.outcome == "passed":
+        yield "obsolete: its smoke test passes on the new pin without it"
+    elif without.obsolete:
+        yield (f"obsolete: the {len(without.deciding)} tests that show what it is for pass on the "
+               f"new pin without it; of {total} these do not: {_some(bad)}")  # fmt: skip
+    elif without.outcome == "failed" and not move.carried:
+        but = "but" if move.verdict == "upstream" else "still needed:"
+        yield (f"{but} without it {len(without.ended('failed'))} of the {total} tests of its smoke "
+               f"test fail: {_first(without.reason)}")  # fmt: skip
+    elif without.outcome == "error" and not move.carried:
+        yield (f"whether it is obsolete cannot be told: its smoke test cannot judge there, "
+               f"{len(without.ended('error')) or 'all'} of its {total} tests break: "
+               f"{_first(without.reason)}")  # fmt: skip
+
+
+def _others(bump: Bump) -> Iterator[str]:
+    """Yield what the static tier finds wrong with patches for the upstreams that stay."""
+    moved = {move.number for move in bump.moves}
+    found = [
+        answer for answer in (bump.trial.answers if bump.trial is not None else ())
+        if answer.verdict in ("failed", "error", "vacuous") and answer.question.number not in moved
+    ]  # fmt: skip
+    if found:
+        yield ""
+        yield "patches for what stays, on the new trees:"
+    for answer in found:
+        patch = bump.project.series.get(answer.question.number)
+        yield f"  {patch.number:04d} {answer.verdict}: {printable(_first(answer.reason))}"
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ", ".join(names[:3]) + more
 
 
 def _first(reason: str) -> str:
@@ -138,12 +169,22 @@ def _summary(bump: Bump) -> Iterator[str]:
     names = " ".join(f"{pin.new.name} {pin.new.version}" for pin in bump.pins)
     if bump.open:
         numbers = ",".join(str(move.number) for move in bump.open)
+        done = [str(move.number) for move in bump.open if move.number in bump.obsolete]
+        left = [str(move.number) for move in bump.open if move.number not in bump.obsolete]
+        if done and left:
+            yield (f"obsolete by their tests, though they conflict: --without {','.join(done)}; "
+                   f"left to resolve: {', '.join(left)}")  # fmt: skip
         yield (
             f"nothing is written; `patchwright bump {names} --accept` opens the first conflict, "
             f"with --without {numbers} it leaves them out"
         )
     else:
         yield f"nothing is written; `patchwright bump {names} --accept` writes it"
+
+
+def _tests(without: Without) -> dict[str, list[str]]:
+    return {outcome: list(without.ended(outcome)) for outcome in ("passed", "failed", "error")} \
+        | {"deciding": list(without.deciding)}  # fmt: skip
 
 
 def as_json(bump: Bump) -> dict[str, Any]:
@@ -168,6 +209,7 @@ def as_json(bump: Bump) -> dict[str, Any]:
                 ],
                 "without": None if trial is None else trial.without[move.number].outcome,
                 "without_reason": "" if trial is None else trial.without[move.number].reason,
+                "without_tests": None if trial is None else _tests(trial.without[move.number]),
             }
             for move in bump.moves
         ],

@@ -110,18 +110,20 @@ def _accept(
     as_json: bool,
 ) -> int:  # fmt: skip
     from patchwright.editing.transaction import begin
-    from patchwright.upstreaming.accepting import accept, refuse
+    from patchwright.upstreaming.accepting import accept, check_unchanged, refuse, standing_files
     from patchwright.upstreaming.bump import work_out
     from patchwright.upstreaming.waiting import exact, open_conflict
 
-    with (
-        begin(project, "bump") as change,
-        progress("reading the pins and the series") as project.progress,
-    ):
+    with progress("reading the pins and the series") as project.progress:
+        # What forbids a change is told before the measuring, and that holds no lock.
+        with begin(project, "bump"):
+            before = standing_files(project)
         bump = work_out(
             project, wanted, without=without, static=not no_static, gates=False,
             say=project.progress,
         )  # fmt: skip
+    with begin(project, "bump") as change:
+        check_unchanged(project, before)
         change.command = "bump " + " ".join(map(str, exact(bump)))
         if any(move.conflict is not None for move in bump.open):
             raise open_conflict(bump, {})
@@ -182,7 +184,8 @@ def _told(bump: Bump, done: Accepted, as_json: bool) -> int:
         for needed in bump.needed:
             if needed.breaks:
                 click.echo(f"environment: {needed.said}")
-    click.echo("next: patchwright verify")
+    stale = bump.project.lock is not None and bump.project.lock.environment
+    click.echo(f"next: {'patchwright lock, then ' if stale else ''}patchwright verify")
     return 0
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from patchwright.applying.chain import State
 from patchwright.evidence import COLLECTION, EvidenceStore, Inputs, Subject, new_record
@@ -130,6 +130,11 @@ class Evidenced:
             record.outcome, record.reason, record.seconds, made=False, log=record.log,
             device=record.inputs.environment.get("device", ""),
         )  # fmt: skip
+
+    def tests_of(self, run: Run) -> tuple[Mapping[str, Any], ...]:
+        """Return the tests of a run on record, as in RunResult; none where it is not there."""
+        record = self.store.find(self.inputs(run).key())
+        return () if record is None else record.tests
 
     def results(
         self, runs: Iterable[Run], on_run: Callable[[Run, Result, int, int], None] | None = None

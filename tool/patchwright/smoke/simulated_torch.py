@@ -144,6 +144,8 @@ def simulated_torch(
         "version.hip": None,
         "version.musa": MISSING,
         "cuda.is_available": lambda: cuda is not None,
+        # Otherwise upstream asks the driver's library for what torch would say.
+        "cuda.is_initialized": lambda: cuda is not None,
         "cuda.device_count": lambda: 1,
         "cuda.current_device": lambda: 0,
         "cuda.get_device_capability": lambda device=None: capability,

@@ -68,6 +68,14 @@ class StubModule(ModuleType):
         raise StubGap(f"{self.__name__}.{name} is not simulated")
 
 
+# Multiprocessors of the largest common device of a capability: H100 and B200, RTX PRO 6000
+# and GB10 among them.
+_MULTIPROCESSORS = {
+    (8, 0): 108, (8, 9): 142, (9, 0): 132, (10, 0): 148, (10, 3): 160, (11, 0): 20,
+    (12, 0): 188, (12, 1): 48,
+}  # fmt: skip
+
+
 class _Device:
     """The simulated device facts: one device, whose capability is the target's."""
 
@@ -85,7 +93,14 @@ class _Device:
 
     def get_device_properties(self, device: object = None) -> SimpleNamespace:
         major, minor = self.get_device_capability()
-        return SimpleNamespace(major=major, minor=minor)
+        facts: dict[str, object] = {"major": major, "minor": minor}
+        if (major, minor) in _MULTIPROCESSORS:
+            facts["multi_processor_count"] = _MULTIPROCESSORS[major, minor]
+        return SimpleNamespace(**facts)
+
+    def current_device(self) -> int:
+        self.get_device_capability()
+        return 0
 
 
 def install(*, cuda: str, capability: tuple[int, int] | None) -> None:
@@ -104,6 +119,7 @@ def install(*, cuda: str, capability: tuple[int, int] | None) -> None:
         "torch.cuda": StubModule(
             "torch.cuda",
             {
+                "current_device": device.current_device,
                 "device_count": device.device_count,
                 "get_device_capability": device.get_device_capability,
                 "get_device_properties": device.get_device_properties,

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from patchwright.config import FILE_NAME
+from patchwright.editing.switches import FILE as OFF
 from patchwright.editing.switches import write_off
 from patchwright.editing.transaction import Transaction
 from patchwright.errors import AnswerNo
@@ -15,6 +19,7 @@ from patchwright.upstreaming.moves import Move
 from patchwright.upstreaming.pins import edited
 
 if TYPE_CHECKING:
+    from patchwright.project import Project
     from patchwright.upstreaming.bump import Bump
 
 
@@ -43,6 +48,34 @@ def refuse(bump: Bump) -> None:
         what, next_step="resolve them with --accept and without --without, or leave them out "
         f"with `--accept --without {','.join(map(str, out))}`",
     )  # fmt: skip
+
+
+def standing_files(project: Project) -> dict[str, str]:
+    """Return the digests of the files that a move is worked out from, by path."""
+    root = project.root
+    paths = [root / FILE_NAME, root / LOCK_NAME, root / OFF]
+    for patch in project.series.patches:
+        paths += [patch.path, *(root / name for name in patch.smoke)]
+    return {str(path): _digest(path) for path in paths}
+
+
+def check_unchanged(project: Project, before: Mapping[str, str]) -> None:
+    """Raise AnswerNo where a file that a move was worked out from is another one by now."""
+    now = standing_files(project)
+    changed = sorted(path for path in before.keys() | now.keys()
+                     if before.get(path) != now.get(path))  # fmt: skip
+    if changed:
+        raise AnswerNo(
+            "the project was changed while the move was worked out, so nothing was written",
+            where=", ".join(changed), next_step="run it again",
+        )  # fmt: skip
+
+
+def _digest(path: Path) -> str:
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError:
+        return ""
 
 
 def accept(bump: Bump, change: Transaction) -> Accepted:

@@ -6,10 +6,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from patchwright.applying.chain import Chain
 from patchwright.errors import AnswerNo
 from patchwright.locking import make_lock
 from patchwright.series import Series
+from patchwright.upstreaming.gates_aside import evaluated, inventories
 from patchwright.upstreaming.moves import OPEN, Move, Mover
 from patchwright.upstreaming.pins import Target, moved_config, moved_project
 from patchwright.upstreaming.range_diff import range_diff
@@ -76,10 +76,11 @@ class Bump:
 
     @property
     def obsolete(self) -> tuple[int, ...]:
-        """The patches whose smoke test passes on the new pin without them."""
+        """The patches whose smoke test, or what decides in it, passes on the new pin without
+        them."""
         if self.trial is None:
             return ()
-        return tuple(n for n, without in self.trial.without.items() if without.outcome == "passed")
+        return tuple(n for n, without in self.trial.without.items() if without.obsolete)
 
     @property
     def bad(self) -> tuple[int, ...]:
@@ -137,15 +138,21 @@ def work_out(
         {pin.new.name: _range_diff(mover, pin, moves, brief=True) for pin in pins},
     )  # fmt: skip
     if not bump.open and not held:
-        bump = replace(bump, lock=make_lock(candidate).lock)
-    if static:
-        bump = replace(bump, trial=trial(
-            candidate, moves,
-            lambda run, result, done, total: say(
-                f"{done}/{total} {run.test.stem} {run.tier}: {result.outcome}"),
-        ))  # fmt: skip
+        # Resolving the environment takes the network and minutes, and it may have no answer
+        # before the other upstream moves as well: that is for `lock`, and said in `needed`.
+        bump = replace(bump, lock=make_lock(candidate, keep_environment=True).lock)
+    locked = {name: candidate.locked_upstream(name) for name in project.config.upstreams}
+    with evaluated(project, configs, locked, wanted=static and gates):
+        if static:
+            bump = replace(bump, trial=trial(
+                project, candidate, moves,
+                lambda run, result, done, total: say(
+                    f"{done}/{total} {run.test.stem} {run.tier}: {result.outcome}"),
+            ))  # fmt: skip
+        if gates:
+            say("evaluating the gates of both pins")
     if gates:
-        bump = replace(bump, gates=_gates(project, candidate, tuple(configs), say))
+        bump = replace(bump, gates=_gates(project, candidate, tuple(configs)))
     return bump
 
 
@@ -188,18 +195,10 @@ def _range_diff_of(project: Project, name: str, moves: Sequence[Move], *, brief:
     return range_diff(project.store, old, new, brief=brief)
 
 
-def _gates(
-    project: Project, candidate: Project, names: tuple[str, ...], say: Say
-) -> tuple[Change, ...]:
+def _gates(project: Project, candidate: Project, names: tuple[str, ...]) -> tuple[Change, ...]:
     """Return the gates that differ between the pristine trees of the old and the new pins."""
     from patchwright.audit.gates import FEEDING, changes
-    from patchwright.audit.inventory import inventory
-    from patchwright.audit.trees import StoredTrees
 
-    say("evaluating the gates of both pins")
-    before, after = (
-        inventory(StoredTrees.of(each, Chain(each).base()), names, each.cache_dir)
-        for each in (project, candidate)
-    )
+    before, after = inventories(project, candidate, names)
     found = changes(before.gates, after.gates)
     return tuple(change for change in found if change.gate.kind not in FEEDING)

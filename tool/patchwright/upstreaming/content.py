@@ -43,11 +43,15 @@ _Lines = Sequence[bytes]
 
 @dataclass(frozen=True)
 class Block:
-    """One block of changed lines; ``line`` is where it stands in the old file (1-based)."""
+    """One block of changed lines; ``line`` is where it stands in the old file (1-based).
+
+    ``lost`` says that upstream's file no longer has the function that it stands in.
+    """
 
     line: int
     function: str
     standing: Standing
+    lost: bool = False
 
 
 def blocks(
@@ -78,7 +82,8 @@ def blocks(
         if standing == "changed" and _alike(path, triple[0], triple[2], (i - start, j - start),
                                             made[k:m]):  # fmt: skip
             standing = "alike"
-        found.append(Block(i + 1, own.name if own is not None else "", standing))
+        lost = own is not None and here is None and bool(after)
+        found.append(Block(i + 1, own.name if own is not None else "", standing, lost))
     return tuple(found)
 
 

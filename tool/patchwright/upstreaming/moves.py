@@ -46,6 +46,7 @@ class Place:
     line: int
     function: str
     standing: Standing
+    lost: bool = False
 
 
 @dataclass(frozen=True)
@@ -244,13 +245,17 @@ class Mover:
         alike = [place for place in places if place.standing == "alike"]
         word: Verdict = "gone" if lost else "conflict"
         if lost:
-            reason = f"{', '.join(lost)} is gone from upstream" + self._elsewhere(base, made, on)
+            names = self._functions_of(base, made)
+            reason = f"{', '.join(lost)} is gone from upstream" + self._elsewhere(names, on)
         elif alike and all(p.standing in ("upstream", "idle", "alike") for p in places):
             word = "likely-upstream"
             reason = f"upstream seems to have it in other words: {_said(alike)}"
         else:
             changed = [p for p in places if p.standing in ("changed", "alike")] or places
             reason = f"upstream changed the same lines: {_said(changed)}"
+            gone = {place.function: place.path for place in changed if place.lost}
+            for function, path in gone.items():
+                reason += f"\n{function} is gone from {path}" + self._elsewhere({function}, on)
             if alike:
                 reason += f"; seems to be there in other words: {_said(alike)}"
         if renamed:
@@ -260,21 +265,29 @@ class Mover:
         return Move(number, name, word, reason, patch, base, made, on, None, (), renamed,
                     tuple(places), conflict)  # fmt: skip
 
-    def _elsewhere(self, base: str, made: str, on: str) -> str:
-        """Say in which of upstream's files the functions of a patch stand now, if in any."""
+    def _functions_of(self, base: str, made: str) -> set[str]:
+        """Return the Python functions that a patch changes."""
         names = set()
         for path, was, now in changes(self.store, base, made):
             if path.endswith(b".py") and was is not None and now is not None:
                 data = [self.store.blob(entry.oid) for entry in (was, now, was)]
-                names |= {b.function.rpartition(".")[2]
-                          for b in blocks(self.store, path, *data)} - {""}  # fmt: skip
+                names |= {block.function for block in blocks(self.store, path, *data)} - {""}
+        return names
+
+    def _elsewhere(self, functions: Collection[str], on: str) -> str:
+        """Say in which of upstream's files functions stand now, by name, or that none has them."""
+        names = sorted({name.rpartition(".")[2] for name in functions})
+        if not names or any(name.startswith("__") for name in names):
+            return ""
         found = []
-        for path, entry in self.store.files(on) if names else ():
+        for path, entry in self.store.files(on):
             if path.endswith(b".py"):
                 text = self.store.blob(entry.oid)
-                found += [f"{name} is in {display(path)}" for name in sorted(names)
+                found += [f"{name} is in {display(path)}" for name in names
                           if b"def %s(" % name.encode() in text]  # fmt: skip
-        return f"; {', '.join(found[:3])}" if found else ""
+        if not found:
+            return "; no file of upstream has a function of that name: it was rewritten"
+        return f"; {', '.join(found[:3])}"
 
     def _places(self, base: str, made: str, on: str, renamed: Mapping[str, str]) -> list[Place]:
         """Return every block of the patch, with whether upstream has it."""
@@ -288,7 +301,7 @@ class Mover:
             if any(b"\0" in part[:8000] for part in data):
                 continue
             found += [
-                Place(display(path), block.line, block.function, block.standing)
+                Place(display(path), block.line, block.function, block.standing, block.lost)
                 for block in blocks(self.store, target, *data)
             ]
         return found

@@ -28,12 +28,13 @@ def needed(old: Project, new: Project, moving: Iterable[str]) -> tuple[Needed, .
     """Return what follows for the environment where the upstreams ``moving`` move.
 
     First where an upstream requires another one in a version that it would not be, then
-    what ``environment`` in pyproject.toml pins itself, then what else the new
-    distributions require that the old ones did not.
+    what ``environment`` in pyproject.toml pins itself and what the lock has of the old pin,
+    then what else the new distributions require that the old ones did not.
     """
     names = tuple(moving)
     found = list(_between(new))
     found += _pinned(new, names)
+    found += _locked(old, names)
     for name in names:
         config = new.config.upstreams[name]
         found += [Needed(f"{each.distribution} has to be {config.version} as well", breaks=False)
@@ -60,6 +61,17 @@ def _between(project: Project) -> Iterator[Needed]:
                     "let the environment override that requirement",
                     breaks=True,
                 )
+
+
+def _locked(old: Project, names: Iterable[str]) -> Iterator[Needed]:
+    if old.lock is None or not old.lock.environment:
+        return
+    pins = ", ".join(f"{name} {old.upstream(name).version}" for name in names)
+    yield Needed(
+        f"upstream.lock keeps its [environment], which is that of {pins}: `patchwright lock` "
+        "resolves it for the new pin; until then `lock --check` names it and `rebuild` refuses",
+        breaks=True,
+    )
 
 
 def _mover(requirement: Requirement, config: UpstreamConfig, other: UpstreamConfig) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 from patchwright.applying.chain import Chain, State
 from patchwright.evidence import EvidenceStore
@@ -26,13 +26,35 @@ _WORST_FIRST = ("error", "failed", "blocked", "none", "passed")
 class Without:
     """How a patch's smoke test ends on the new pin without the patch (but with its needs).
 
-    ``outcome`` is ``passed``, ``failed`` or ``error``; ``none`` where the patch has no
-    test at the static tier.
+    ``outcome`` is ``passed``, ``failed`` (an assertion failed), ``error`` (none failed, but
+    tests broke: they cannot judge there) or ``none`` (no test at the static tier).
+    ``tests`` are its tests, as in RunResult. ``deciding`` names those that show what the
+    patch is for, by failing on the old pin without it; empty where that is not on record.
     """
 
     number: int
     outcome: str
     reason: str = ""
+    tests: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
+    deciding: tuple[str, ...] = ()
+
+    @property
+    def obsolete(self) -> bool:
+        """Whether the new pin does without the patch all that the patch is for."""
+        if self.outcome == "passed":
+            return True
+        return bool(self.deciding) and set(self.deciding) <= set(self.ended("passed"))
+
+    def ended(self, outcome: str) -> tuple[str, ...]:
+        """Return the names of the tests that ended in ``outcome``."""
+        return names(self.tests, outcome)
+
+
+def names(tests: Iterable[Mapping[str, Any]], outcome: str) -> tuple[str, ...]:
+    """Return the names, without that of their file, of the tests that ended in ``outcome``."""
+    return tuple(
+        str(test["test"]).rpartition("::")[2] for test in tests if test["outcome"] == outcome
+    )
 
 
 @dataclass(frozen=True)
@@ -44,11 +66,15 @@ class Trial:
 
 
 def trial(
-    candidate: Project, moves: Iterable[Move],
+    project: Project, candidate: Project, moves: Sequence[Move],
     on_run: Callable[[Run, Result, int, int], None] | None = None,
 ) -> Trial:  # fmt: skip
-    """Verify the series of ``candidate``, and run each moved patch's test without it."""
-    tests = Evidenced(candidate, EvidenceStore(candidate.state_dir / "evidence"))
+    """Verify the series of ``candidate``, and run each moved patch's test without it.
+
+    ``project`` is the one with the old pins. Where the test of a patch that is not carried
+    fails there in part, what `verify` recorded on the old pin tells which part it is for.
+    """
+    tests = _tests(candidate)
     questions = Planner(candidate, tests).plan(Request((), Selection(), (TIER,), ("alone",)))
     alone = _runs(candidate, tests, moves)
     runs = [
@@ -58,17 +84,42 @@ def trial(
         for _, run in (*question.runs, *question.controls)
     ]
     results = tests.results([*runs, *(run for each in alone.values() for run in each)], on_run)
+    without = _ends(tests, alone, results)
+    unclear = [
+        move for move in moves
+        if not move.carried and not without[move.number].obsolete
+        and without[move.number].ended("passed")
+    ]  # fmt: skip
+    for number, deciding in _deciding(project, unclear).items():
+        without[number] = replace(without[number], deciding=deciding)
     sweep_seats(candidate.cache_dir / "slots")
-    return Trial(tuple(judge(question, results) for question in questions), _ends(alone, results))
+    return Trial(tuple(judge(question, results) for question in questions), without)
 
 
 def without_each(candidate: Project, moves: Iterable[Move]) -> dict[int, Without]:
     """Run each patch's test without it, on the series of ``candidate``."""
-    tests = Evidenced(candidate, EvidenceStore(candidate.state_dir / "evidence"))
+    tests = _tests(candidate)
     alone = _runs(candidate, tests, moves)
     results = tests.results(run for each in alone.values() for run in each)
     sweep_seats(candidate.cache_dir / "slots")
-    return _ends(alone, results)
+    return _ends(tests, alone, results)
+
+
+def _tests(project: Project) -> Evidenced:
+    return Evidenced(project, EvidenceStore(project.state_dir / "evidence"))
+
+
+def _deciding(project: Project, moves: Sequence[Move]) -> dict[int, tuple[str, ...]]:
+    """Return the tests that fail on the old pin without their patch, as far as on record.
+
+    Nothing is run: moving the work trees back to the old pin takes longer than the tests.
+    """
+    tests = _tests(project)
+    alone = _runs(project, tests, moves) if moves else {}
+    return {
+        number: tuple(name for run in runs for name in names(tests.tests_of(run), "failed"))
+        for number, runs in alone.items()
+    }
 
 
 def _runs(candidate: Project, tests: Evidenced, moves: Iterable[Move]) -> dict[int, list[Run]]:
@@ -87,10 +138,14 @@ def _runs(candidate: Project, tests: Evidenced, moves: Iterable[Move]) -> dict[i
     return found
 
 
-def _ends(alone: Mapping[int, Sequence[Run]], results: Mapping[Run, Result]) -> dict[int, Without]:
+def _ends(
+    tests: Evidenced, alone: Mapping[int, Sequence[Run]], results: Mapping[Run, Result]
+) -> dict[int, Without]:
     return {
-        number: _worst(number, [results[run] for run in each]) for number, each in alone.items()
-    }
+        number: _worst(number, [results[run] for run in runs],
+                       tuple(test for run in runs for test in tests.tests_of(run)))
+        for number, runs in alone.items()
+    }  # fmt: skip
 
 
 def _without(chain: Chain, move: Move) -> State:
@@ -103,8 +158,12 @@ def _without(chain: Chain, move: Move) -> State:
     return state
 
 
-def _worst(number: int, results: Sequence[Result]) -> Without:
+def _worst(number: int, results: Sequence[Result], tests: tuple[Mapping[str, Any], ...]) -> Without:
     if not results:
         return Without(number, "none")
+    failed = [str(test["reason"]) for test in tests if test["outcome"] == "failed"]
+    if failed:
+        # An assertion that fails answers the question, whatever else broke.
+        return Without(number, "failed", failed[0], tests)
     worst = min(results, key=lambda result: _WORST_FIRST.index(result.outcome))
-    return Without(number, worst.outcome, worst.reason)
+    return Without(number, worst.outcome, worst.reason, tests)
