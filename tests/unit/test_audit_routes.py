@@ -51,7 +51,7 @@ def route_of(tmp_path: Path, text: str, condition: str) -> Route:
     gates = admitting(found.gates, "12.0", "serve")
     (gate,) = [g for g in gates if condition in g.condition and g.path == "python/serve/a.py"]
     uses = Uses(trees, Modules(trees))
-    return Router(uses, Knowledge((), {}, {}), "12.0", found.names).route(gate)
+    return Router(uses, Knowledge((), {}, {}), "12.0", found.marks(trees)).route(gate)
 
 
 def test_the_backend_decides_which_list_is_asked(tmp_path: Path) -> None:
@@ -179,5 +179,5 @@ def test_a_long_function_that_says_no_ends_a_route(tmp_path: Path) -> None:
         gates = admitting(found.gates, "12.0", "serve")
         (gate,) = [g for g in gates if g.function == "choose" and condition in g.condition]
         uses = Uses(trees, Modules(trees))
-        route = Router(uses, Knowledge((), {}, {}), "12.0", found.names).route(gate)
+        route = Router(uses, Knowledge((), {}, {}), "12.0", found.marks(trees)).route(gate)
         assert len(route.refused) == refused

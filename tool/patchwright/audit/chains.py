@@ -27,6 +27,7 @@ from patchwright.audit.values import (
     joined,
     negated,
 )
+from patchwright.smoke.bindings import bound
 
 _BUDGET = 400
 _SPEC = "gen_jit_spec"
@@ -101,7 +102,7 @@ class Follower(GateScanner):
         for node in body:
             if self._left <= 0:
                 return
-            self._steps = 0
+            self.steps = 0
             inside = None if wanted is None or id(node) in wanted else wanted
             active = inside is None
             match node:
@@ -118,7 +119,7 @@ class Follower(GateScanner):
                             self._calls(item.context_expr, frame, steps, when)
                     self._walk(node.body, frame, steps, when, path, inside)
                 case ast.For() | ast.While() | ast.AsyncFor():
-                    self._forget(self.names.of(node), frame)
+                    self._forget(bound(node), frame)
                     self._walk(node.body, frame, steps, when, path, inside)
                 case ast.Raise():
                     if active and path and path[-1].arch and all(v.truth for v in path if v.arch):

@@ -103,11 +103,12 @@ class Evaluator(Lookup):
     def _by_name(self, node: ast.expr, name: str, value: V) -> V:
         """A value that is not known, but whose name says which architecture it asks for."""
         if value.is_known or value.arch:
+            self.assumed.discard(node)
             return value
         match = HAS_SM.match(name)
         if match is None:
             return value
-        self.assumed.add(id(node))
+        self.assumed.add(node)
         return V(self.machine.builds_for(int(match[1]), match[2]), arch=True)
 
     def _attribute(self, node: ast.Attribute, frame: Frame) -> V:  # noqa: PLR0911
@@ -140,7 +141,7 @@ class Evaluator(Lookup):
 
     def _comparison(self, node: ast.Compare, frame: Frame) -> V:
         operands = [node.left, *node.comparators]
-        self.assumed.discard(id(node))
+        self.assumed.discard(node)
         values = [self.evaluate(part, frame) for part in operands]
         values = self._with_assumptions(node, operands, values)
         parts = [
@@ -170,7 +171,7 @@ class Evaluator(Lookup):
         value = self.machine.as_in(flat, named=named, name=str(name))
         if value is None:
             return values
-        self.assumed.add(id(node))
+        self.assumed.add(node)
         return [V(value, arch=True) if i == unknown[0] else v for i, v in enumerate(values)]
 
     def _choice(self, test: ast.expr, body: ast.expr, orelse: ast.expr, frame: Frame) -> V:

@@ -358,11 +358,11 @@ class GateScanner(Scanner):
                 if known or PREDICATE_NAME.search(_called_name(part)):
                     kinds.add("predicate")
             elif isinstance(part, ast.Compare) and self.evaluate(part, frame).arch:
-                if id(part) in self.assumed:
+                if part in self.assumed:
                     kinds.add("parameter")
                 else:
                     kinds.add("comparison" if self._of_capability(part, frame) else "derived")
-            elif isinstance(part, ast.Name | ast.Attribute) and id(part) in self.assumed:
+            elif isinstance(part, ast.Name | ast.Attribute) and part in self.assumed:
                 name = part.id if isinstance(part, ast.Name) else part.attr
                 kinds.add("aot" if HAS_SM.match(name) and "has" in name else "parameter")
         order = ("predicate", "comparison", "aot", "parameter", "derived")

@@ -74,7 +74,6 @@ class Scanner(Interpreter):
     _function = ""
     _path: tuple[V, ...] = ()
     _scan = Scan()
-    reads: dict[int, frozenset[str]]
     _memo: dict[int, V]
 
     def scan(
@@ -118,7 +117,7 @@ class Scanner(Interpreter):
     def _body(self, body: Sequence[ast.stmt], frame: Frame, function: str) -> None:
         before = self._scanned, self._function, self._path
         self._scanned, self._function, self._path = frame, function, ()
-        self._steps = 0
+        self.steps = 0
         self._memo = {}
         inner: list[tuple[ast.stmt, Frame]] = []
         try:
@@ -159,7 +158,7 @@ class Scanner(Interpreter):
         self, body: Sequence[ast.stmt], frame: Frame, inner: list[tuple[ast.stmt, Frame]]
     ) -> None:
         for node in body:
-            self._steps = 0
+            self.steps = 0
             self._memo = {}
             match node:
                 case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
@@ -244,18 +243,12 @@ class Scanner(Interpreter):
                 self.expression(node, statement, frame)
             return
         if self.mentions(frame.module, node.lineno, node.end_lineno or node.lineno) or any(
-            self._from_gpu(name, frame) for name in self._reads(node)
+            self._from_gpu(name, frame) for name in _reads(node)
         ):
             before = self._recorded
             self.expression(node, statement, frame)
             if self._recorded != before or any(value.arch for value in self._memo.values()):
                 self._scan.telling.add(id(node))
-
-    def _reads(self, node: ast.expr) -> frozenset[str]:
-        known = self.reads.get(id(node))
-        if known is None:
-            known = self.reads[id(node)] = names_in(node)
-        return known
 
     def _from_gpu(self, name: str, frame: Frame) -> bool:
         inside: Frame | None = frame
@@ -285,7 +278,7 @@ class Scanner(Interpreter):
         self._recorded += 1
         self._scan.found[key] = Found(
             kind, node, self._function, condition, value.truth, reached.truth, effect,
-            any(id(part) in self.assumed for part in ast.walk(node)),
+            any(part in self.assumed for part in ast.walk(node)),
         )  # fmt: skip
 
     def decorators(self, node: ast.ClassDef | _FUNCTIONS, frame: Frame) -> None:
@@ -302,6 +295,14 @@ class Scanner(Interpreter):
 
     def otherwise(self, node: ast.If, frame: Frame) -> None:
         """Look at the last ``else`` of a chain."""
+
+
+def _reads(node: ast.expr) -> frozenset[str]:
+    """Return the names in an expression; the node keeps the answer, for every capability."""
+    known: frozenset[str] | None = vars(node).get("names_read")
+    if known is None:
+        known = vars(node)["names_read"] = names_in(node)
+    return known
 
 
 def _first_line(node: ast.ClassDef | _FUNCTIONS) -> int:
