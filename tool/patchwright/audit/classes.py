@@ -111,7 +111,9 @@ class Classes(Evaluator):
 
     def interesting(self, of: ClassOf, node: ast.FunctionDef) -> bool:
         """Return whether a method may assign what the GPU decides."""
-        return self.mentions(of.module, node.lineno, node.end_lineno or node.lineno)
+        return _assigns(node) and self.mentions(
+            of.module, node.lineno, node.end_lineno or node.lineno
+        )
 
     def _is_enum(self, of: ClassOf) -> bool:
         return any(ast.unparse(base).rpartition(".")[2] in _ENUMS for base in of.node.bases)
@@ -136,3 +138,17 @@ class Classes(Evaluator):
     def mentions(self, module: Module, first: int, last: int) -> bool:
         """Return whether lines of a module may ask for an architecture."""
         raise NotImplementedError
+
+
+def _assigns(node: ast.FunctionDef) -> bool:
+    """Return whether a method assigns to an attribute of ``self``; the node keeps the answer."""
+    known: bool | None = vars(node).get("assigns_self")
+    if known is None:
+        known = vars(node)["assigns_self"] = any(
+            isinstance(part, ast.Attribute)
+            and isinstance(part.ctx, ast.Store)
+            and isinstance(part.value, ast.Name)
+            and part.value.id == "self"
+            for part in ast.walk(node)
+        )
+    return known

@@ -11,6 +11,7 @@ from patchwright.audit.evaluate import ARCHITECTURE_NAME, HAS_SM, PREDICATE_NAME
 from patchwright.audit.externals import READS
 from patchwright.audit.lookup import Frame
 from patchwright.audit.scanner import Scanner, is_static
+from patchwright.audit.slices import children, walk
 from patchwright.audit.values import (
     UNKNOWN,
     Bound,
@@ -211,7 +212,7 @@ class GateScanner(Scanner):
             case ast.JoinedStr():
                 self._text_of(node, node)
                 return
-        for part in ast.iter_child_nodes(node):
+        for part in children(node):
             below = part
             if isinstance(part, ast.keyword):
                 self._keyword(part, statement, frame)
@@ -352,7 +353,7 @@ class GateScanner(Scanner):
         ):
             return "import"
         kinds = set()
-        for part in ast.walk(node):
+        for part in walk(node):
             if isinstance(part, ast.Call) and self.evaluate(part, frame).arch:
                 known = isinstance(self.evaluate(part, frame).known, bool)
                 if known or PREDICATE_NAME.search(_called_name(part)):
@@ -377,7 +378,7 @@ class GateScanner(Scanner):
                 type(value.known) in (int, tuple)
                 or (isinstance(value.known, str) and _ARCH_TEXT.fullmatch(value.known))
                 or ARCHITECTURE_NAME.search(name)
-                or any(isinstance(p, ast.Call) and _called_name(p) in READS for p in ast.walk(part))
+                or any(isinstance(p, ast.Call) and _called_name(p) in READS for p in walk(part))
             ):
                 return True
         return False

@@ -16,7 +16,7 @@ from functools import cached_property
 from patchwright.audit import effects
 from patchwright.audit.interpret import Interpreter
 from patchwright.audit.lookup import Frame
-from patchwright.audit.slices import names_in, needed_names, targets_of
+from patchwright.audit.slices import children, names_in, needed_names, targets_of, walk
 from patchwright.audit.values import ClassOf, Function, Instance, V, both, joined, negated
 from patchwright.smoke.bindings import Module
 
@@ -278,7 +278,7 @@ class Scanner(Interpreter):
         self._recorded += 1
         self._scan.found[key] = Found(
             kind, node, self._function, condition, value.truth, reached.truth, effect,
-            any(part in self.assumed for part in ast.walk(node)),
+            any(part in self.assumed for part in walk(node)),
         )  # fmt: skip
 
     def decorators(self, node: ast.ClassDef | _FUNCTIONS, frame: Frame) -> None:
@@ -316,7 +316,7 @@ def is_static(node: _FUNCTIONS) -> bool:
 def _expressions(node: ast.stmt) -> list[ast.expr]:
     if isinstance(node, ast.AnnAssign):
         return [node.value] if node.value is not None else []
-    return [part for part in ast.iter_child_nodes(node) if isinstance(part, ast.expr)]
+    return [part for part in children(node) if isinstance(part, ast.expr)]
 
 
 def terminates(body: Sequence[ast.stmt]) -> bool:
