@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from patchwright.audit import effects
-from patchwright.audit.findings import GateScanner, accepted
+from patchwright.audit.findings import GateScanner
 from patchwright.audit.knowledge import Knowledge
 from patchwright.audit.lookup import Frame
 from patchwright.audit.scanner import is_static, terminates
@@ -24,6 +24,7 @@ from patchwright.audit.values import (
     Function,
     Instance,
     V,
+    accepted,
     joined,
     negated,
 )

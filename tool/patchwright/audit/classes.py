@@ -90,7 +90,7 @@ class Classes(Evaluator):
             return {}
         found: dict[str, V] = self.ask(
             ("attributes", of.node), lambda: self._assigned(of),
-            lambda: self._so_far[of.node], call=True,
+            lambda: self._so_far[of.node], call=True, apart=True,
         )  # fmt: skip
         return found
 

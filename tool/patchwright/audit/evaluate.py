@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from patchwright.audit.externals import READS
+from patchwright.audit.literals import literal
 from patchwright.audit.lookup import Frame, Lookup
 from patchwright.audit.values import (
     NOTHING_KNOWN,
@@ -58,7 +59,14 @@ class Evaluator(Lookup):
     def evaluate(self, node: ast.expr, frame: Frame) -> V:
         """Return the value of an expression."""
         evaluate = _KINDS.get(type(node))
-        return evaluate(self, node, frame) if evaluate is not None else NOTHING_KNOWN
+        if evaluate is None:
+            return NOTHING_KNOWN
+        if literal(node) is None:
+            return evaluate(self, node, frame)
+        known: V | None = vars(node).get("value_known")
+        if known is None:
+            known = vars(node)["value_known"] = evaluate(self, node, frame)
+        return known
 
     def _literal(self, node: ast.Constant, frame: Frame) -> V:
         return V(node.value)

@@ -27,6 +27,11 @@ def walk(node: ast.AST) -> Iterator[ast.AST]:
         todo.extend(children(part))
 
 
+def called_name(node: ast.Call) -> str:
+    """Return the last part of what is called, empty where that has no name."""
+    return str(getattr(node.func, "attr", getattr(node.func, "id", "")))
+
+
 def names_in(node: ast.AST) -> frozenset[str]:
     """Return the names of an expression; an attribute of ``self`` as ``self.x``."""
     found: set[str] = set()
