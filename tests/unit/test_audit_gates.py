@@ -335,3 +335,35 @@ def test_an_unchanged_gate_is_no_change_when_lines_move() -> None:
     old = _gate("is_sm90()", "FFTFFFFF")
     moved = Gate(**{**old.to_json(), "line": 40, "end_line": 40})
     assert changes([old], [moved]) == []
+
+
+def test_what_a_function_sets_later_is_not_taken_for_its_first_value(tmp_path: Path) -> None:
+    backend = """
+        BACKEND = None
+        def initialize(args):
+            global BACKEND
+            BACKEND = args.backend
+        def get_backend():
+            global BACKEND
+            if BACKEND is None:
+                BACKEND = "triton"
+            return BACKEND
+        _known = None
+        def capability():
+            global _known
+            if _known is None:
+                import torch
+                _known = torch.cuda.get_device_capability()
+            return _known
+    """
+    text = """
+        from serve.backend import capability, get_backend
+        from serve.utils import is_blackwell
+        def f():
+            if get_backend() == "cutlass":
+                assert is_blackwell()
+            # Nobody else sets what is only computed once.
+            assert capability()[0] < 12
+    """
+    found = {gate.condition: row(gate) for gate in gates_of(tmp_path, text, backend=backend)}
+    assert found == {"is_blackwell()": "FFFTTTTT", "capability()[0] < 12": "TTTTTTFF"}

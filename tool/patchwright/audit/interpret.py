@@ -93,6 +93,11 @@ class Interpreter(Classes):
                         frame.locals[name] = V(Lazy(node))
                     elif name == only:
                         frame.locals[name] = self.imported(frame.module, node, name)
+            case ast.Global(names=declared):
+                # One function alone keeps what it computed; where others set it, anything is.
+                for name in declared:
+                    if self.rebound(frame.module)[name] > 1:
+                        frame.locals[name] = NOTHING_KNOWN
             case ast.Try():
                 return self._try(node, frame, only)
             case ast.With(body=body) | ast.AsyncWith(body=body):

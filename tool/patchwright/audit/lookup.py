@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Iterator
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -17,6 +19,8 @@ from patchwright.audit.externals import Machine
 from patchwright.audit.values import NOTHING_KNOWN, ClassOf, External, Package, V
 from patchwright.smoke.bindings import STAR, Module, Modules, bound, bound_by, in_scope
 from patchwright.smoke.outcomes import SmokeError
+
+_GLOBAL = re.compile(rb"^[ \t]+global[ \t]+([\w, \t]+)", re.MULTILINE)
 
 
 @dataclass
@@ -110,7 +114,9 @@ class Lookup(Answers):
         if statements:
             frame = Frame(module)
             self.run(statements, frame, only=name)
-            return frame.locals.get(name, NOTHING_KNOWN)
+            found = frame.locals.get(name, NOTHING_KNOWN)
+            # What a function may set later is not what it is set to first.
+            return V(arch=found.arch) if name in self.rebound(module) else found
         for star in in_scope(module.statements.get(STAR, ())):
             if isinstance(star, ast.ImportFrom) and star.names[0].name == STAR:
                 source = self.modules_get(module.absolute(star.module, star.level))
@@ -119,6 +125,15 @@ class Lookup(Answers):
                     if found.is_known or found.arch:
                         return found
         return NOTHING_KNOWN
+
+    def rebound(self, module: Module) -> Mapping[str, int]:
+        """Return the names that functions of a module declare ``global``, and how many do."""
+        known: Counter[str] | None = vars(module).get("rebound")
+        if known is None:
+            data = self.modules.trees.read(module.upstream, module.path)
+            names = b",".join(_GLOBAL.findall(data)).split(b",")
+            known = vars(module)["rebound"] = Counter(name.strip().decode() for name in names)
+        return known
 
     def modules_get(self, dotted: str) -> Module | None:
         """Return an upstream's module; None for one that is not there or does not parse."""
