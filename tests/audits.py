@@ -18,6 +18,42 @@ from patchwright.store import FILE, ObjectStore
 from patchwright.upstreams.layout import to_installed
 from sources import _LAYOUTS
 
+# Predicates of one upstream, in the shapes that are common.
+UTILS = """
+    import torch
+    from functools import lru_cache, partial
+
+    @lru_cache(maxsize=1)
+    def is_cuda():
+        return torch.cuda.is_available() and torch.version.cuda
+
+    def is_hip():
+        return torch.version.hip is not None
+
+    def _check(majors, cuda):
+        if not is_cuda():
+            return False
+        return (
+            torch.cuda.get_device_capability()[0] in majors
+            and tuple(map(int, torch.version.cuda.split(".")[:2])) >= cuda
+        )
+
+    is_blackwell = is_blackwell_supported = lru_cache(1)(
+        partial(_check, majors=[10, 11, 12], cuda=(12, 8))
+    )
+    is_sm90_supported = lru_cache(1)(partial(_check, majors=[9], cuda=(12, 3)))
+
+    def get_device_sm():
+        if torch.cuda.is_available():
+            major, minor = torch.cuda.get_device_capability()
+            return major * 10 + minor
+        return 0
+
+    def is_sm120a_supported(device):
+        major, minor = torch.cuda.get_device_capability(device)
+        return major == 12 and minor == 0
+"""
+
 
 def stored(folder: Path, upstreams: Mapping[str, Mapping[str, str]]) -> StoredTrees:
     """Write the files (repository path to text) to a store; return their trees."""

@@ -6,44 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from audits import stored
+from audits import UTILS, stored
 from patchwright.audit.gates import CAPABILITIES, Change, Gate, changes
 from patchwright.audit.inventory import inventory
 
-UTILS = """
-    import torch
-    from functools import lru_cache, partial
-
-    @lru_cache(maxsize=1)
-    def is_cuda():
-        return torch.cuda.is_available() and torch.version.cuda
-
-    def is_hip():
-        return torch.version.hip is not None
-
-    def _check(majors, cuda):
-        if not is_cuda():
-            return False
-        return (
-            torch.cuda.get_device_capability()[0] in majors
-            and tuple(map(int, torch.version.cuda.split(".")[:2])) >= cuda
-        )
-
-    is_blackwell = is_blackwell_supported = lru_cache(1)(
-        partial(_check, majors=[10, 11, 12], cuda=(12, 8))
-    )
-    is_sm90_supported = lru_cache(1)(partial(_check, majors=[9], cuda=(12, 3)))
-
-    def get_device_sm():
-        if torch.cuda.is_available():
-            major, minor = torch.cuda.get_device_capability()
-            return major * 10 + minor
-        return 0
-
-    def is_sm120a_supported(device):
-        major, minor = torch.cuda.get_device_capability(device)
-        return major == 12 and minor == 0
-"""
 WORDS = {True: "T", False: "F", None: "?"}
 
 
@@ -369,3 +335,35 @@ def test_an_unchanged_gate_is_no_change_when_lines_move() -> None:
     old = _gate("is_sm90()", "FFTFFFFF")
     moved = Gate(**{**old.to_json(), "line": 40, "end_line": 40})
     assert changes([old], [moved]) == []
+
+
+def test_what_a_function_sets_later_is_not_taken_for_its_first_value(tmp_path: Path) -> None:
+    backend = """
+        BACKEND = None
+        def initialize(args):
+            global BACKEND
+            BACKEND = args.backend
+        def get_backend():
+            global BACKEND
+            if BACKEND is None:
+                BACKEND = "triton"
+            return BACKEND
+        _known = None
+        def capability():
+            global _known
+            if _known is None:
+                import torch
+                _known = torch.cuda.get_device_capability()
+            return _known
+    """
+    text = """
+        from serve.backend import capability, get_backend
+        from serve.utils import is_blackwell
+        def f():
+            if get_backend() == "cutlass":
+                assert is_blackwell()
+            # Nobody else sets what is only computed once.
+            assert capability()[0] < 12
+    """
+    found = {gate.condition: row(gate) for gate in gates_of(tmp_path, text, backend=backend)}
+    assert found == {"is_blackwell()": "FFFTTTTT", "capability()[0] < 12": "TTTTTTFF"}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from audits import stored
 from patchwright.audit.inventory import inventory
 from patchwright.audit.knowledge import Knowledge
@@ -44,14 +46,16 @@ KERN = {
 }
 
 
-def route_of(tmp_path: Path, text: str, condition: str) -> Route:
+def route_of(
+    tmp_path: Path, text: str, condition: str, kern: dict[str, str] | None = None
+) -> Route:
     serve = {"python/serve/utils.py": UTILS, "python/serve/a.py": text}
-    trees = stored(tmp_path, {"kern": KERN, "serve": serve})
+    trees = stored(tmp_path, {"kern": KERN | (kern or {}), "serve": serve})
     found = inventory(trees, ["kern", "serve"])
     gates = admitting(found.gates, "12.0", "serve")
     (gate,) = [g for g in gates if condition in g.condition and g.path == "python/serve/a.py"]
     uses = Uses(trees, Modules(trees))
-    return Router(uses, Knowledge((), {}, {}), "12.0", found.names).route(gate)
+    return Router(uses, Knowledge((), {}, {}), "12.0", found.marks(trees)).route(gate)
 
 
 def test_the_backend_decides_which_list_is_asked(tmp_path: Path) -> None:
@@ -179,5 +183,41 @@ def test_a_long_function_that_says_no_ends_a_route(tmp_path: Path) -> None:
         gates = admitting(found.gates, "12.0", "serve")
         (gate,) = [g for g in gates if g.function == "choose" and condition in g.condition]
         uses = Uses(trees, Modules(trees))
-        route = Router(uses, Knowledge((), {}, {}), "12.0", found.names).route(gate)
+        route = Router(uses, Knowledge((), {}, {}), "12.0", found.marks(trees)).route(gate)
         assert len(route.refused) == refused
+
+
+@pytest.mark.parametrize(
+    ("flags", "refused"),
+    [
+        ("flags = sm90a_nvcc_flags", True),
+        # Another way to build: what upstream's fa2 beside fa3 is.
+        ("flags = []\n    if kind == 'fa3':\n        flags += sm90a_nvcc_flags", False),
+        ("flags = sm90a_nvcc_flags if kind else sm100a_nvcc_flags", True),
+        ("flags = sm90a_nvcc_flags if kind else sm120a_nvcc_flags", False),
+        (
+            "if kind:\n        flags = sm90a_nvcc_flags\n    else:\n        raise ValueError(kind)",
+            True,
+        ),
+    ],
+)
+def test_flags_of_one_architecture_count_where_they_are_used_whatever_is_asked(
+    tmp_path: Path, flags: str, refused: bool
+) -> None:
+    jit = f"def gen_moe_module(kind):\n    {flags}\n    return gen_jit_spec('moe', flags)\n"
+    ops = """
+        from .jit import gen_moe_module
+        def fused(a, kind):
+            return gen_moe_module(kind).build_and_load().run(a)
+    """
+    text = """
+        from kern.ops import fused
+        from serve.utils import is_blackwell
+        def run(x, kind):
+            if is_blackwell():
+                return fused(x, kind)
+    """
+    kern = {"kern/jit.py": jit, "kern/ops.py": ops, "kern/__init__.py": ""}
+    (chain,) = route_of(tmp_path, text, "is_blackwell", kern).chains
+    assert (chain.refusal is not None) == refused
+    assert chain.module == "kern/jit.py::gen_moe_module"

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from patchwright.audit import effects
-from patchwright.audit.findings import GateScanner, accepted
+from patchwright.audit.findings import GateScanner
 from patchwright.audit.knowledge import Knowledge
 from patchwright.audit.lookup import Frame
 from patchwright.audit.scanner import is_static, terminates
@@ -24,9 +25,11 @@ from patchwright.audit.values import (
     Function,
     Instance,
     V,
+    accepted,
     joined,
     negated,
 )
+from patchwright.smoke.bindings import bound
 
 _BUDGET = 400
 _SPEC = "gen_jit_spec"
@@ -101,7 +104,7 @@ class Follower(GateScanner):
         for node in body:
             if self._left <= 0:
                 return
-            self._steps = 0
+            self.steps = 0
             inside = None if wanted is None or id(node) in wanted else wanted
             active = inside is None
             match node:
@@ -118,7 +121,7 @@ class Follower(GateScanner):
                             self._calls(item.context_expr, frame, steps, when)
                     self._walk(node.body, frame, steps, when, path, inside)
                 case ast.For() | ast.While() | ast.AsyncFor():
-                    self._forget(self.names.of(node), frame)
+                    self._forget(bound(node), frame)
                     self._walk(node.body, frame, steps, when, path, inside)
                 case ast.Raise():
                     if active and path and path[-1].arch and all(v.truth for v in path if v.arch):
@@ -321,15 +324,14 @@ class Follower(GateScanner):
     ) -> None:
         """Take down the JIT module that a chain ends in, with whether it builds."""
         here = way[-1]
-        why, fixed = "", []
+        why = ""
         for part in ast.walk(target.node):
             if isinstance(part, ast.keyword) and part.arg == "supported_major_versions":
                 majors = self.evaluate(part.value, frame).known
                 if majors is not UNKNOWN and accepted(majors, self.capability) is False:
                     why = (f"opens onto {here.function}, which does not build for major version "
                            f"{self.capability[0]} (it lists {list(majors)})")  # fmt: skip
-            elif isinstance(part, ast.Name) and (match := _FIXED.match(part.id)):
-                fixed.append((int(match[1]), match[2]))
+        fixed = [] if isinstance(target.node, ast.Lambda) else self._fixed(target.node.body, frame)
         if not why and fixed and not any(self.machine.builds_for(n, s) for n, s in fixed):
             names = ", ".join(f"sm_{n}{s}" for n, s in fixed)
             why = f"opens onto {here.function}, which is compiled for {names} whatever is asked"
@@ -337,6 +339,29 @@ class Follower(GateScanner):
         if why:
             refusal = Refusal("module", here.function, why, here.upstream, here.path, here.line)
         self.chains.append(Chain(way, refusal, when, f"{here.path}::{here.function}"))
+
+    def _fixed(self, nodes: Iterable[ast.AST], frame: Frame) -> list[tuple[int, str]]:
+        """Return the architectures of flags that are used whatever is asked.
+
+        Where a condition is not known, those count that either branch uses.
+        """
+        found: list[tuple[int, str]] = []
+        for node in nodes:
+            if isinstance(node, ast.If | ast.IfExp):
+                first, second = _branch(node.body), _branch(node.orelse)
+                tested = self.evaluate(node.test, frame).truth
+                one = self._fixed(first, frame) if tested is not False else []
+                other = self._fixed(second, frame) if tested is not True else []
+                if tested is None and not (one and other):
+                    # A branch without any is another way to build, unless it refuses.
+                    one = one if _raises(second) else []
+                    other = other if _raises(first) else []
+                found += [*one, *other]
+            elif isinstance(node, ast.Name) and (match := _FIXED.match(node.id)):
+                found.append((int(match[1]), match[2]))
+            else:
+                found += self._fixed(ast.iter_child_nodes(node), frame)
+        return found
 
 
 def _qualified(function: Function) -> str:
@@ -347,6 +372,14 @@ def _qualified(function: Function) -> str:
 
 def _static(function: Function) -> bool:
     return not isinstance(function.node, ast.Lambda) and is_static(function.node)
+
+
+def _raises(body: Sequence[object]) -> bool:
+    return bool(body) and isinstance(body[-1], ast.Raise)
+
+
+def _branch(part: object) -> list[Any]:
+    return part if isinstance(part, list) else [part]
 
 
 def _parts(node: ast.expr) -> Iterator[ast.AST]:

@@ -17,10 +17,9 @@ from patchwright.audit.values import (
     V,
     merged,
 )
-from patchwright.smoke.bindings import Module
+from patchwright.smoke.bindings import Module, bound
 
 SELF = "self."
-DEPTH = 8
 _ENUMS = {"Enum", "IntEnum", "StrEnum"}
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _Members = tuple[
@@ -29,11 +28,11 @@ _Members = tuple[
 
 
 class Classes(Evaluator):
-    """Members of classes and objects; how deep evaluation is nested stands in ``_depth``."""
+    """Members of classes and objects."""
 
-    _depth: int
-    _attributes: dict[int, dict[str, V]]
-    _classes: dict[int, _Members]
+    _classes: dict[ast.ClassDef, _Members]
+    # Of classes that are being looked at: what was found until now.
+    _so_far: dict[ast.ClassDef, dict[str, V]]
 
     def member(self, of: ClassOf, name: str, owner: V | None) -> V:
         """Return an attribute of a class (``owner`` None) or of one of its objects."""
@@ -62,14 +61,14 @@ class Classes(Evaluator):
 
     def _members(self, of: ClassOf) -> _Members:
         """Return a class's own methods and assignments by name, the first of each."""
-        known = self._classes.get(id(of.node))
+        known = self._classes.get(of.node)
         if known is None:
-            known = self._classes[id(of.node)] = ({}, {})
+            known = self._classes[of.node] = ({}, {})
             for node in of.node.body:
                 if isinstance(node, _FUNCTIONS):
                     known[0].setdefault(node.name, node)
                 elif isinstance(node, ast.Assign | ast.AnnAssign):
-                    for name in self.names.of(node):
+                    for name in bound(node):
                         known[1].setdefault(name, node)
         return known
 
@@ -87,22 +86,23 @@ class Classes(Evaluator):
 
     def attributes(self, of: ClassOf) -> dict[str, V]:
         """Return what the methods of a class assign to ``self`` and the GPU decides."""
-        if id(of.node) in self._attributes:
-            return self._attributes[id(of.node)]
-        found: dict[str, V] = {}
-        self._attributes[id(of.node)] = found
-        if self._depth >= DEPTH:
-            return found
+        if self.is_deep:
+            return {}
+        found: dict[str, V] = self.ask(
+            ("attributes", of.node), lambda: self._assigned(of),
+            lambda: self._so_far[of.node], call=True, apart=True,
+        )  # fmt: skip
+        return found
+
+    def _assigned(self, of: ClassOf) -> dict[str, V]:
+        found = self._so_far[of.node] = {}
         for node in of.node.body:
             if not isinstance(node, ast.FunctionDef) or not self.interesting(of, node):
                 continue
             frame = self.frame_of(Function(of.module, node, None, of), [V(Instance(of))], {})
-            self._depth += 1
-            try:
-                with self.inside(of.module):
-                    self.run(node.body, frame)
-            finally:
-                self._depth -= 1
+            with self.inside(of.module):
+                self.steps = 0
+                self.run(node.body, frame)
             for key, value in frame.locals.items():
                 if key.startswith(SELF) and value.arch:
                     name = key.removeprefix(SELF)
@@ -111,7 +111,9 @@ class Classes(Evaluator):
 
     def interesting(self, of: ClassOf, node: ast.FunctionDef) -> bool:
         """Return whether a method may assign what the GPU decides."""
-        return self.mentions(of.module, node.lineno, node.end_lineno or node.lineno)
+        return _assigns(node) and self.mentions(
+            of.module, node.lineno, node.end_lineno or node.lineno
+        )
 
     def _is_enum(self, of: ClassOf) -> bool:
         return any(ast.unparse(base).rpartition(".")[2] in _ENUMS for base in of.node.bases)
@@ -136,3 +138,17 @@ class Classes(Evaluator):
     def mentions(self, module: Module, first: int, last: int) -> bool:
         """Return whether lines of a module may ask for an architecture."""
         raise NotImplementedError
+
+
+def _assigns(node: ast.FunctionDef) -> bool:
+    """Return whether a method assigns to an attribute of ``self``; the node keeps the answer."""
+    known: bool | None = vars(node).get("assigns_self")
+    if known is None:
+        known = vars(node)["assigns_self"] = any(
+            isinstance(part, ast.Attribute)
+            and isinstance(part.ctx, ast.Store)
+            and isinstance(part.value, ast.Name)
+            and part.value.id == "self"
+            for part in ast.walk(node)
+        )
+    return known

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Callable
 from typing import Any
 
 from patchwright.audit.externals import READS
+from patchwright.audit.literals import literal
 from patchwright.audit.lookup import Frame, Lookup
 from patchwright.audit.values import (
     NOTHING_KNOWN,
@@ -54,60 +56,64 @@ class Evaluator(Lookup):
 
     # Expressions
 
-    def evaluate(self, node: ast.expr, frame: Frame) -> V:  # noqa: PLR0911, PLR0912
+    def evaluate(self, node: ast.expr, frame: Frame) -> V:
         """Return the value of an expression."""
-        match node:
-            case ast.Constant(value=value):
-                return V(value)
-            case ast.Name(id=name):
-                return self._by_name(node, name, self.name(name, frame))
-            case ast.Attribute():
-                return self._by_name(node, node.attr, self._attribute(node, frame))
-            case ast.BoolOp(op=op, values=values):
-                found = [self.evaluate(value, frame) for value in values]
-                return both(found, conjunction=isinstance(op, ast.And))
-            case ast.UnaryOp(op=ast.Not(), operand=operand):
-                return negated(self.evaluate(operand, frame))
-            case ast.UnaryOp(op=op, operand=operand):
-                number = self.evaluate(operand, frame)
-                if isinstance(op, ast.USub) and isinstance(number.known, int | float):
-                    return V(-number.known, number.arch)
-                return V(UNKNOWN, number.arch)
-            case ast.BinOp(left=left, op=op, right=right):
-                return binary(op, self.evaluate(left, frame), self.evaluate(right, frame))
-            case ast.Compare():
-                return self._comparison(node, frame)
-            case ast.IfExp(test=test, body=body, orelse=orelse):
-                return self._choice(test, body, orelse, frame)
-            case ast.Tuple(elts=elts) | ast.List(elts=elts) | ast.Set(elts=elts):
-                return self._sequence(node, elts, frame)
-            case ast.Dict(keys=keys, values=values):
-                return self._dict(keys, values, frame)
-            case ast.JoinedStr(values=values):
-                return self._text(values, frame)
-            case ast.Subscript(value=value, slice=index):
-                return self._item(self.evaluate(value, frame), index, frame)
-            case ast.Call():
-                return self.call(node, frame)
-            case ast.Lambda():
-                return V(Function(frame.module, node, frame))
-            case ast.NamedExpr(target=target, value=inner):
-                frame.locals[target.id] = self.evaluate(inner, frame)
-                return frame.locals[target.id]
-            case ast.Starred(value=value) | ast.Await(value=value):
-                return V(UNKNOWN, self.evaluate(value, frame).arch)
-            case ast.ListComp() | ast.SetComp() | ast.GeneratorExp():
-                return self._comprehension(node, frame)
-        return NOTHING_KNOWN
+        evaluate = _KINDS.get(type(node))
+        if evaluate is None:
+            return NOTHING_KNOWN
+        if literal(node) is None:
+            return evaluate(self, node, frame)
+        known: V | None = vars(node).get("value_known")
+        if known is None:
+            known = vars(node)["value_known"] = evaluate(self, node, frame)
+        return known
+
+    def _literal(self, node: ast.Constant, frame: Frame) -> V:
+        return V(node.value)
+
+    def _name(self, node: ast.Name, frame: Frame) -> V:
+        return self._by_name(node, node.id, self.name(node.id, frame))
+
+    def _named_attribute(self, node: ast.Attribute, frame: Frame) -> V:
+        return self._by_name(node, node.attr, self._attribute(node, frame))
+
+    def _junction(self, node: ast.BoolOp, frame: Frame) -> V:
+        found = [self.evaluate(value, frame) for value in node.values]
+        return both(found, conjunction=isinstance(node.op, ast.And))
+
+    def _unary(self, node: ast.UnaryOp, frame: Frame) -> V:
+        value = self.evaluate(node.operand, frame)
+        if isinstance(node.op, ast.Not):
+            return negated(value)
+        if isinstance(node.op, ast.USub) and isinstance(value.known, int | float):
+            return V(-value.known, value.arch)
+        return V(UNKNOWN, value.arch)
+
+    def _binary(self, node: ast.BinOp, frame: Frame) -> V:
+        return binary(node.op, self.evaluate(node.left, frame), self.evaluate(node.right, frame))
+
+    def _subscript(self, node: ast.Subscript, frame: Frame) -> V:
+        return self._item(self.evaluate(node.value, frame), node.slice, frame)
+
+    def _lambda(self, node: ast.Lambda, frame: Frame) -> V:
+        return V(Function(frame.module, node, frame))
+
+    def _walrus(self, node: ast.NamedExpr, frame: Frame) -> V:
+        frame.locals[node.target.id] = self.evaluate(node.value, frame)
+        return frame.locals[node.target.id]
+
+    def _starred(self, node: ast.Starred | ast.Await, frame: Frame) -> V:
+        return V(UNKNOWN, self.evaluate(node.value, frame).arch)
 
     def _by_name(self, node: ast.expr, name: str, value: V) -> V:
         """A value that is not known, but whose name says which architecture it asks for."""
         if value.is_known or value.arch:
+            self.assumed.discard(node)
             return value
         match = HAS_SM.match(name)
         if match is None:
             return value
-        self.assumed.add(id(node))
+        self.assumed.add(node)
         return V(self.machine.builds_for(int(match[1]), match[2]), arch=True)
 
     def _attribute(self, node: ast.Attribute, frame: Frame) -> V:  # noqa: PLR0911
@@ -140,7 +146,7 @@ class Evaluator(Lookup):
 
     def _comparison(self, node: ast.Compare, frame: Frame) -> V:
         operands = [node.left, *node.comparators]
-        self.assumed.discard(id(node))
+        self.assumed.discard(node)
         values = [self.evaluate(part, frame) for part in operands]
         values = self._with_assumptions(node, operands, values)
         parts = [
@@ -170,18 +176,20 @@ class Evaluator(Lookup):
         value = self.machine.as_in(flat, named=named, name=str(name))
         if value is None:
             return values
-        self.assumed.add(id(node))
+        self.assumed.add(node)
         return [V(value, arch=True) if i == unknown[0] else v for i, v in enumerate(values)]
 
-    def _choice(self, test: ast.expr, body: ast.expr, orelse: ast.expr, frame: Frame) -> V:
-        tested = self.evaluate(test, frame)
+    def _choice(self, node: ast.IfExp, frame: Frame) -> V:
+        body, orelse = node.body, node.orelse
+        tested = self.evaluate(node.test, frame)
         if tested.truth is not None:
             taken = self.evaluate(body if tested.truth else orelse, frame)
             return V(taken.known, taken.arch or tested.arch)
         first, second = self.evaluate(body, frame), self.evaluate(orelse, frame)
         return merged(first, second, arch=tested.arch)
 
-    def _sequence(self, node: ast.expr, elts: list[ast.expr], frame: Frame) -> V:
+    def _sequence(self, node: ast.Tuple | ast.List | ast.Set, frame: Frame) -> V:
+        elts = node.elts
         values = [self.evaluate(part, frame) for part in elts]
         arch = any(value.arch for value in values)
         if any(isinstance(part, ast.Starred) for part in elts):
@@ -194,7 +202,8 @@ class Evaluator(Lookup):
                 return V(UNKNOWN, arch)
         return V(tuple(known) if isinstance(node, ast.Tuple) else known, arch)
 
-    def _dict(self, keys: list[ast.expr | None], values: list[ast.expr], frame: Frame) -> V:
+    def _dict(self, node: ast.Dict, frame: Frame) -> V:
+        keys, values = node.keys, node.values
         made: dict[Any, Any] = {}
         arch = False
         for key, value in zip(keys, values, strict=True):
@@ -208,7 +217,8 @@ class Evaluator(Lookup):
                 return V(UNKNOWN, arch)
         return V(made if UNKNOWN not in made else UNKNOWN, arch)
 
-    def _text(self, values: list[ast.expr], frame: Frame) -> V:
+    def _text(self, node: ast.JoinedStr, frame: Frame) -> V:
+        values = node.values
         parts: list[Any] = []
         arch = False
         for part in values:
@@ -289,6 +299,23 @@ class Evaluator(Lookup):
         if PREDICATE_NAME.search(name):
             return V(UNKNOWN, arch=True)
         return result
+
+
+# By type: expressions are what most of the time goes into.
+_KINDS: dict[type[ast.expr], Callable[[Evaluator, Any, Frame], V]] = {
+    ast.Constant: Evaluator._literal, ast.Name: Evaluator._name,
+    ast.Attribute: Evaluator._named_attribute, ast.BoolOp: Evaluator._junction,
+    ast.UnaryOp: Evaluator._unary, ast.BinOp: Evaluator._binary,
+    ast.Compare: Evaluator._comparison, ast.IfExp: Evaluator._choice,
+    ast.Tuple: Evaluator._sequence, ast.List: Evaluator._sequence, ast.Set: Evaluator._sequence,
+    ast.Dict: Evaluator._dict, ast.JoinedStr: Evaluator._text,
+    ast.Subscript: Evaluator._subscript, ast.Lambda: Evaluator._lambda,
+    ast.NamedExpr: Evaluator._walrus, ast.Starred: Evaluator._starred,
+    ast.Await: Evaluator._starred, ast.ListComp: Evaluator._comprehension,
+    ast.SetComp: Evaluator._comprehension, ast.GeneratorExp: Evaluator._comprehension,
+    # Overridden below Evaluator.
+    ast.Call: lambda self, node, frame: self.call(node, frame),
+}  # fmt: skip
 
 
 def _is_many(value: object) -> bool:

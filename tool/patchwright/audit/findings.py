@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from patchwright.audit import effects
 from patchwright.audit.evaluate import ARCHITECTURE_NAME, HAS_SM, PREDICATE_NAME
 from patchwright.audit.externals import READS
+from patchwright.audit.literals import literal
 from patchwright.audit.lookup import Frame
 from patchwright.audit.scanner import Scanner, is_static
+from patchwright.audit.slices import called_name, children, walk
 from patchwright.audit.values import (
     UNKNOWN,
     Bound,
@@ -18,6 +21,7 @@ from patchwright.audit.values import (
     Instance,
     Properties,
     V,
+    accepted,
     both,
     is_pair,
     negated,
@@ -37,15 +41,6 @@ _FORMS = {"str", "int", "tuple", "len", "print", "format", "isinstance", "Versio
           "hasattr", "getattr", "lru_cache", "partial"}  # fmt: skip
 
 
-def accepted(majors: Any, capability: tuple[int, int]) -> bool | None:
-    """Return whether a list of major versions (None: any) holds a capability's."""
-    if majors is None:
-        return True
-    if not isinstance(majors, list | tuple | set | frozenset) or UNKNOWN in majors:
-        return None
-    return capability[0] in majors
-
-
 class GateScanner(Scanner):
     """The scanner that knows the shapes."""
 
@@ -57,7 +52,7 @@ class GateScanner(Scanner):
             if not isinstance(part, ast.Call):
                 self.parts(part, node, frame)
                 continue
-            name = _called_name(part)
+            name = called_name(part)
             if name == _CAPABILITIES and part.args:
                 given = self.evaluate(part.args[0], frame)
                 self.recorded_as(
@@ -77,11 +72,10 @@ class GateScanner(Scanner):
                     value = self.requirement(checker, frame)
                     text = f"{effects.short(key)}: {effects.short(checker)}"
                     self.recorded_as(node.name, "backend", key, value, "a call is refused", text)
-        if not any(table.keys for table in tables):
-            for part in call.keywords:
-                if part.arg == "common_check":
-                    value = self.requirement(part.value, frame)
-                    self.recorded_as(node.name, "backend", part.value, value, "a call is refused")
+        for part in call.keywords if not any(table.keys for table in tables) else ():
+            if part.arg == "common_check":
+                value = self.requirement(part.value, frame)
+                self.recorded_as(node.name, "backend", part.value, value, "a call is refused")
 
     def recorded_as(
         self, name: str, kind: str, node: ast.AST, value: V, effect: str, condition: str = ""
@@ -102,7 +96,7 @@ class GateScanner(Scanner):
         """Return whether the capability list on a function, if any, accepts this one."""
         assert not isinstance(function.node, ast.Lambda)
         for part in function.node.decorator_list:
-            if isinstance(part, ast.Call) and _called_name(part) == _CAPABILITIES and part.args:
+            if isinstance(part, ast.Call) and called_name(part) == _CAPABILITIES and part.args:
                 return self.in_list(self.evaluate(part.args[0], Frame(function.module)))
         return V(UNKNOWN, arch=True)
 
@@ -171,6 +165,10 @@ class GateScanner(Scanner):
         self, node: ast.AST, statement: ast.stmt, frame: Frame, *, inside: bool = False
     ) -> None:
         """Look for gates inside an expression; ``inside`` a condition that is recorded."""
+        data = literal(node)
+        if data is not None:
+            self._data(data)
+            return
         match node:
             case (
                 ast.Lambda() | ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp()
@@ -211,7 +209,7 @@ class GateScanner(Scanner):
             case ast.JoinedStr():
                 self._text_of(node, node)
                 return
-        for part in ast.iter_child_nodes(node):
+        for part in children(node):
             below = part
             if isinstance(part, ast.keyword):
                 self._keyword(part, statement, frame)
@@ -220,6 +218,14 @@ class GateScanner(Scanner):
                 self.parts(
                     below, statement, frame, inside=inside and not isinstance(node, ast.Call)
                 )
+
+    def _data(self, parts: Sequence[ast.expr]) -> None:
+        """Look at a literal: names of architectures in it, and compiler flags."""
+        for part in parts:
+            if isinstance(part, ast.Constant):
+                self._text_of(part, part.value)
+            else:
+                self._names_of_archs(part, getattr(part, "elts", []))
 
     def _if_expression(
         self, node: ast.IfExp, statement: ast.stmt, frame: Frame, inside: bool
@@ -240,7 +246,7 @@ class GateScanner(Scanner):
             self.parts(part, statement, frame)
 
     def _call(self, node: ast.Call, statement: ast.stmt, frame: Frame, inside: bool) -> bool:
-        name = _called_name(node)
+        name = called_name(node)
         value = self.evaluate(node, frame)
         if value.arch and (name in READS or isinstance(value.known, Properties)):
             self.record("read", node, V(UNKNOWN, arch=True))
@@ -314,11 +320,11 @@ class GateScanner(Scanner):
             if archs and len(constant) < 200:
                 value = any(self.machine.builds_for(int(n), s) for n, s in archs)
             self.record("gencode", node, V(value, arch=True))
-        elif _ARCH_ENV.fullmatch(constant):
+        elif "CUDA_ARCH" in constant and _ARCH_ENV.fullmatch(constant):
             self.record("environment", node, V(UNKNOWN, arch=True))
 
     def match(self, node: ast.Match, frame: Frame) -> None:
-        """``match`` on the capability: one gate, its cases in words."""
+        """Look at a ``match``: one gate, its cases in words."""
         subject = self.evaluate(node.subject, frame)
         if subject.arch:
             cases = ", ".join(ast.unparse(case.pattern) for case in node.cases)
@@ -352,17 +358,17 @@ class GateScanner(Scanner):
         ):
             return "import"
         kinds = set()
-        for part in ast.walk(node):
+        for part in walk(node):
             if isinstance(part, ast.Call) and self.evaluate(part, frame).arch:
                 known = isinstance(self.evaluate(part, frame).known, bool)
-                if known or PREDICATE_NAME.search(_called_name(part)):
+                if known or PREDICATE_NAME.search(called_name(part)):
                     kinds.add("predicate")
             elif isinstance(part, ast.Compare) and self.evaluate(part, frame).arch:
-                if id(part) in self.assumed:
+                if part in self.assumed:
                     kinds.add("parameter")
                 else:
                     kinds.add("comparison" if self._of_capability(part, frame) else "derived")
-            elif isinstance(part, ast.Name | ast.Attribute) and id(part) in self.assumed:
+            elif isinstance(part, ast.Name | ast.Attribute) and part in self.assumed:
                 name = part.id if isinstance(part, ast.Name) else part.attr
                 kinds.add("aot" if HAS_SM.match(name) and "has" in name else "parameter")
         order = ("predicate", "comparison", "aot", "parameter", "derived")
@@ -377,14 +383,10 @@ class GateScanner(Scanner):
                 type(value.known) in (int, tuple)
                 or (isinstance(value.known, str) and _ARCH_TEXT.fullmatch(value.known))
                 or ARCHITECTURE_NAME.search(name)
-                or any(isinstance(p, ast.Call) and _called_name(p) in READS for p in ast.walk(part))
+                or any(isinstance(p, ast.Call) and called_name(p) in READS for p in walk(part))
             ):
                 return True
         return False
-
-
-def _called_name(node: ast.Call) -> str:
-    return str(getattr(node.func, "attr", getattr(node.func, "id", "")))
 
 
 def _bare(node: ast.Name, statement: ast.stmt) -> bool:

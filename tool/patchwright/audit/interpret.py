@@ -7,11 +7,14 @@ afterwards. Loops are run once for what they bind, which is then unknown.
 from __future__ import annotations
 
 import ast
+from collections.abc import Hashable
 from typing import Any
 
-from patchwright.audit.classes import DEPTH, SELF, Classes
+from patchwright.audit.classes import SELF, Classes
 from patchwright.audit.externals import ABSENT, PURE_METHODS
-from patchwright.audit.lookup import Frame, Lazy, Names
+from patchwright.audit.lookup import Frame, Lazy, bound_inside
+from patchwright.audit.modules import SHORT
+from patchwright.audit.pure import BUILTINS, pure
 from patchwright.audit.values import (
     NOTHING_KNOWN,
     UNKNOWN,
@@ -28,33 +31,20 @@ from patchwright.audit.values import (
     joined,
     merged,
 )
-from patchwright.smoke.bindings import Module, in_scope
+from patchwright.smoke.bindings import Module, Modules, bound, in_scope
 
-# Longer functions are interpreted only where they mention an architecture.
-SHORT = 12
 _STEPS = 1_500
 _TRANSPARENT = ("functools.lru_cache", "functools.cache", "functools.wraps", "torch.compile",
                 "builtins.staticmethod", "torch.no_grad", "builtins.property")  # fmt: skip
-_BUILTINS: dict[str, Any] = {
-    "int": int, "str": str, "len": len, "tuple": tuple, "list": list, "set": set, "float": float,
-    "frozenset": frozenset, "any": any, "all": all, "min": min, "max": max, "bool": bool,
-    "sorted": sorted, "range": range, "abs": abs, "sum": sum, "dict": dict,
-}  # fmt: skip
 
 
 class Interpreter(Classes):
     """Statements, functions and classes for one capability."""
 
-    def __init__(
-        self, modules: Any, capability: tuple[int, int], names: Names | None = None
-    ) -> None:
+    def __init__(self, modules: Modules, capability: tuple[int, int]) -> None:
         super().__init__(modules, capability)
-        self.names = names if names is not None else Names()
-        self._depth = 0
-        self._steps = 0
-        self._results: dict[tuple[int, Any], V] = {}
-        self._attributes: dict[int, dict[str, V]] = {}
         self._classes = {}
+        self._so_far = {}
 
     # Statements
 
@@ -65,10 +55,10 @@ class Interpreter(Classes):
         passed over.
         """
         for statement in body:
-            if only and only not in self.names.of(statement):
+            if only and only not in bound(statement):
                 continue
-            self._steps += 1
-            if self._steps > _STEPS or not self.statement(statement, frame, only):
+            self.steps += 1
+            if self.steps > _STEPS or not self.statement(statement, frame, only):
                 return False
         return True
 
@@ -98,26 +88,31 @@ class Interpreter(Classes):
             case ast.ClassDef():
                 frame.locals[node.name] = V(ClassOf(frame.module, node))
             case ast.Import() | ast.ImportFrom():
-                for name in self.names.of(node) - {"*"}:
+                for name in bound(node) - {"*"}:
                     if not only:
                         frame.locals[name] = V(Lazy(node))
                     elif name == only:
                         frame.locals[name] = self.imported(frame.module, node, name)
+            case ast.Global(names=declared):
+                # One function alone keeps what it computed; where others set it, anything is.
+                for name in declared:
+                    if self.rebound(frame.module)[name] > 1:
+                        frame.locals[name] = NOTHING_KNOWN
             case ast.Try():
                 return self._try(node, frame, only)
             case ast.With(body=body) | ast.AsyncWith(body=body):
                 self._forget(bound_by_items(node), frame)
                 return self.run(body, frame, only=only)
             case ast.For(body=body) | ast.While(body=body) | ast.AsyncFor(body=body):
-                names = self.names.of(node)
+                names = bound(node)
                 self._forget(names, frame)
                 self.run(body, frame, only=only)
                 self._forget(names, frame)
             case ast.Match(cases=cases):
-                self._forget(self.names.of(node), frame)
+                self._forget(bound(node), frame)
                 for case in cases:
                     self.run(case.body, frame, only=only)
-                self._forget(self.names.of(node), frame)
+                self._forget(bound(node), frame)
         return True
 
     def branch(
@@ -231,34 +226,38 @@ class Interpreter(Classes):
     def interpreted(self, function: Function, args: list[V], kwargs: dict[str, V]) -> V:
         """Return what an upstream's function returns for these arguments."""
         self.touch(function.module)
-        try:
-            key = (id(function.node), (tuple(args), tuple(sorted(kwargs.items()))))
-            known = self._results.get(key) if function.outer is None else None
-        except TypeError:
-            key, known = (0, ((), ())), None
-        if known is not None:
-            return known
-        if self._depth >= DEPTH or not self._is_worth(function):
+        if not self._is_worth(function) or self.is_deep:
             return NOTHING_KNOWN
-        frame = self.frame_of(function, args, kwargs)
         if isinstance(function.node, ast.Lambda):
+            frame = self.frame_of(function, args, kwargs)
             return self.evaluate(function.node.body, frame)
-        self._depth += 1
+        question = _question(function, args, kwargs)
+        if question is not None:
+            found: V = self.ask(
+                question, lambda: self._answer(function, args, kwargs), lambda: NOTHING_KNOWN,
+                call=True,
+            )  # fmt: skip
+            return found
+        self.depth += 1
         try:
-            with self.inside(function.module):
-                reached = self.run(function.node.body, frame)
+            return self._answer(function, args, kwargs)
         finally:
-            self._depth -= 1
-            if self._depth == 0:
-                self._steps = 0
+            self.depth -= 1
+
+    def _answer(self, function: Function, args: list[V], kwargs: dict[str, V]) -> V:
+        assert not isinstance(function.node, ast.Lambda)
+        frame = self.frame_of(function, args, kwargs)
+        with self.inside(function.module):
+            reached = self.run(function.node.body, frame)
+        if self.steps > _STEPS:
+            # What else it may return was not come to.
+            return V(UNKNOWN, any(value.arch for value in frame.returned))
         results = frame.returned + ([V(None)] if reached else [])
         result = results[0] if results else NOTHING_KNOWN
         for other in results[1:]:
             result = merged(result, other)
         if frame.returns_by_arch:
             result = V(result.known, arch=True)
-        if key[0] and function.outer is None:
-            self._results[key] = result
         return result
 
     def _is_worth(self, function: Function) -> bool:
@@ -292,7 +291,7 @@ class Interpreter(Classes):
                 value = self.evaluate(defaults[name], outer)
             frame.locals[name] = value if value is not None else NOTHING_KNOWN
         if not isinstance(node, ast.Lambda):
-            frame.names = self.names.inside(node)
+            frame.names = bound_inside(node)
         return frame
 
     def _external(self, dotted: str, args: list[V], kwargs: dict[str, V]) -> V:  # noqa: PLR0911, PLR0912
@@ -325,12 +324,12 @@ class Interpreter(Classes):
             return V([v.known for v in found], args[1].arch or any(v.arch for v in found))
         if head == "method" and args:
             return self._method(tail, args, kwargs)
-        if head == "builtins" and tail in _BUILTINS:
-            return _pure(_BUILTINS[tail], args, kwargs)
+        if head == "builtins" and tail in BUILTINS:
+            return pure(BUILTINS[tail], args, kwargs)
         if dotted in ("packaging.version.parse", "packaging.version.Version"):
             from packaging.version import Version
 
-            return _pure(Version, args, kwargs)
+            return pure(Version, args, kwargs)
         if dotted == "operator.itemgetter" or head in ABSENT:
             return NOTHING_KNOWN
         if tail == "is_available" and head in ABSENT:
@@ -343,27 +342,27 @@ class Interpreter(Classes):
         allowed = PURE_METHODS.get(kind, set())
         if name not in allowed:
             return V(UNKNOWN, owner.arch)
-        return _pure(getattr(owner.known, name), args[1:], kwargs, arch=owner.arch)
+        return pure(getattr(owner.known, name), args[1:], kwargs, arch=owner.arch)
 
 
-def _pure(function: Any, args: list[V], kwargs: dict[str, V], *, arch: bool = False) -> V:
-    arch = arch or any(v.arch for v in (*args, *kwargs.values()))
-    known = [v.known for v in args]
-    named = {name: v.known for name, v in kwargs.items()}
-    for value in (*known, *named.values()):
-        if value is UNKNOWN or (isinstance(value, list | tuple | set) and UNKNOWN in value):
-            return V(UNKNOWN, arch)
-        if isinstance(value, External | Function | Bound | Instance | ClassOf | Package):
-            return V(UNKNOWN, arch)
+def _question(function: Function, args: list[V], kwargs: dict[str, V]) -> Hashable | None:
+    """Return what identifies a call; None where a value cannot, or a frame closes around it.
+
+    Types count: 1 and True are equal, but not the same to ``is``.
+    """
+    if function.outer is not None:
+        return None
+    named = sorted(kwargs.items())
+    values = (*args, *(value for _, value in named))
+    question = (
+        function.node, *(name for name, _ in named), *values,
+        *(type(value.known) for value in values),
+    )  # fmt: skip
     try:
-        result = function(*known, **named)
-        if isinstance(result, range):
-            return V(UNKNOWN, arch)
-        if type(result).__name__ in ("dict_keys", "dict_values", "dict_items"):
-            result = list(result)
-        return V(result, arch)
-    except Exception:
-        return V(UNKNOWN, arch)
+        hash(question)
+    except TypeError:
+        return None
+    return question
 
 
 def _answers(node: ast.stmt) -> bool:

@@ -1,7 +1,8 @@
 """The gates of all upstreams of one state: which files to look at, and what is on record.
 
-A file's gates are kept by its content and by the contents of the files that its
-evaluation looked into: a patch to one file has only what depends on it evaluated again.
+A file's gates are kept by its content and by what its evaluation looked into: a patch to
+one file has only what depends on it evaluated again. Files are evaluated in as many
+processes as there are cores; an answer never depends on which, or on what came before.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import gc
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
@@ -19,21 +20,22 @@ from typing import Any
 
 from patchwright.audit.findings import GateScanner
 from patchwright.audit.gates import CAPABILITIES, Gate
-from patchwright.audit.interpret import SHORT
-from patchwright.audit.lookup import Names
-from patchwright.audit.mentions import marked, mentions, words
-from patchwright.audit.pruning import parsed, pruned
+from patchwright.audit.marks import Marks, Place
+from patchwright.audit.mentions import Facts, facts
+from patchwright.audit.modules import MarkedModules
+from patchwright.audit.record import Record
 from patchwright.audit.scanner import Found, Scan
 from patchwright.audit.trees import StoredTrees
+from patchwright.audit.workers import Workers
 from patchwright.files import write_atomically
-from patchwright.smoke.bindings import Module, Modules
+from patchwright.smoke.bindings import Module
 from patchwright.smoke.outcomes import SmokeError
 
 _SKIPPED = re.compile(r"(?:^|/)(?:tests?|test_\w+|3rdparty|benchmarks?|docs?)(?:/|\.py$)")
 _ROUNDS = 3
-# Bytes of source whose syntax trees are held at a time: a byte makes 20 to 30 of them.
-_LARGEST = 12_000_000
-_Answer = tuple[list[Gate], int] | str
+# Bytes of source whose syntax trees a process holds: a byte makes 20 to 30 of them.
+_LARGEST = 5_000_000
+_Names = dict[bytes, list[str]]
 
 
 @dataclass
@@ -44,196 +46,216 @@ class Inventory:
     unread: list[tuple[str, str, str]] = field(default_factory=list)
     files: int = 0
     scanned: int = 0
-    # Of each upstream, the names that depend on the GPU.
-    names: dict[str, frozenset[bytes]] = field(default_factory=dict)
+    # Of each upstream, the names that depend on the GPU, each with the files that bind it.
+    names: dict[str, dict[bytes, set[str]]] = field(default_factory=dict)
+
+    def marks(self, trees: StoredTrees, cache_dir: Path | None = None) -> Marks:
+        """Return what says which lines of the same trees are worth evaluating."""
+        marks = Marks(trees, cache_dir)
+        for upstream, names in self.names.items():
+            marks.add(upstream, names)
+        return marks
 
 
 class Marked(GateScanner):
     """A scanner that knows which lines of every module mention an architecture."""
 
-    words: Callable[[Module], Sequence[int]]
+    marks: Marks
 
     def marked(self, module: Module) -> Sequence[int]:
         """Return the lines of a module that mention an architecture."""
-        return self.words(module)
+        return self.marks.lines((module.upstream, module.path))
 
 
 def inventory(
     trees: StoredTrees, upstreams: Iterable[str], cache_dir: Path | None = None
 ) -> Inventory:
     """Return the gates of the given upstreams, from the record where nothing changed."""
-    work = _Work(trees, None if cache_dir is None else cache_dir / "audit" / "gates")
+    upstreams = tuple(upstreams)
+    key = _state_key(trees, upstreams)
+    path = None if cache_dir is None else cache_dir / "audit" / "states" / f"{key}.json"
+    known = _recalled(path)
+    if known is None:
+        known = _made(trees, upstreams, cache_dir)
+        if path is not None:
+            _keep(path, known)
+    return known
+
+
+def _made(trees: StoredTrees, upstreams: Sequence[str], cache_dir: Path | None) -> Inventory:
     result = Inventory()
     # Syntax trees are many small objects that live to the end: collecting finds nothing.
     collecting = gc.isenabled()
     gc.disable()
     try:
-        for upstream in upstreams:
-            work.upstream(upstream, result)
+        marks = Marks(trees, cache_dir)
+        evaluation = _Evaluation(marks)
+        with Workers(evaluation.answer) as workers:
+            for upstream in upstreams:
+                _Upstream(upstream, marks, workers, cache_dir).find(result)
+        marks.record.save()
     finally:
         # Nor will it later: the first collection would only go through all of them.
         gc.freeze()
         if collecting:
             gc.enable()
+    result.names = marks.names
     result.gates.sort(key=lambda g: (g.upstream, g.path, g.line, g.kind))
     return result
 
 
-class _Pruned(Modules):
-    """Modules without what is never interpreted; a tree is made again where marks grew."""
+class _Upstream:
+    """Finds the gates of one upstream's files; what is evaluated is evaluated by workers."""
 
-    def __init__(self, trees: StoredTrees, lines: Callable[[str, str], Sequence[int]]) -> None:
-        super().__init__(trees)
-        self._lines = lines
-        self._made: dict[str, tuple[bytes, Module]] = {}
-        self.size = 0
+    def __init__(self, name: str, marks: Marks, workers: Workers, cache_dir: Path | None) -> None:
+        self.name = name
+        self.marks = marks
+        self.trees = marks.trees
+        self.workers = workers
+        path = None
+        if cache_dir is not None:
+            path = cache_dir / "audit" / "files" / f"{name}-{code_digest()[:32]}.json"
+        self.record = Record(path)
 
-    def renew(self) -> None:
-        """Look at the marks again."""
-        self._known.clear()
+    def find(self, result: Inventory) -> None:
+        """Add the gates of the files that ask for an architecture, or ask one that does."""
+        every = [p for p in self.trees.files(self.name) if _is_wanted(p)]
+        result.files += len(every)
+        self._learn(every)
+        places: list[Place] = []
+        astray: list[str] = []
+        for path in every:
+            if _is_module(self.trees, self.name, path):
+                places.append((self.name, path))
+            elif self.marks.asks((self.name, path)):
+                astray.append(path)
+        result.unread += _astray(self.name, astray)
+        self._find_names(places)
+        wanted = [p for p in places if self.marks.asks(p) or self.marks.named(p)]
+        for place, answer in self._answers("gates", wanted).items():
+            if isinstance(answer, str):
+                result.unread.append((*place, answer))
+            else:
+                result.gates += [Gate.from_json(gate) for gate in answer]
+        result.scanned += self._scanned
+        self.record.save()
 
-    def _read(self, dotted: str, upstream: str, path: str) -> Module:
-        data = self.trees.read(upstream, path)
-        less = pruned(data, self._lines(upstream, path), SHORT)
-        made = self._made.get(dotted)
-        if made is None or made[0] != less:
-            filename = str(self.trees.path(upstream, path))
-            try:
-                tree = parsed(data, less, filename)
-            except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-                raise SmokeError(f"{upstream}: {path} is not valid Python: {error}") from error
-            made = self._made[dotted] = (less, Module(dotted, upstream, path, tree, filename))
-            self.size += len(less)
-        return made[1]
+    def _learn(self, paths: Sequence[str]) -> None:
+        unknown = self.marks.unknown((self.name, path) for path in paths)
+        for found in self.workers.run("facts", dict.fromkeys(unknown, 20_000)):
+            self.marks.learn(found)
+
+    def _find_names(self, places: Sequence[Place]) -> None:
+        """Find the module-level names that depend on the GPU, and those that depend on these."""
+        self.marks.add(self.name, {})
+        wanted = [p for p in places if self.marks.asks(p)]
+        for _ in range(_ROUNDS):
+            found: dict[bytes, set[str]] = {}
+            for place, names in self._answers("names", wanted).items():
+                for name in names if isinstance(names, list) else ():
+                    if _is_telling(name):
+                        found.setdefault(name.encode(), set()).add(place[1])
+            before = {name: set(paths) for name, paths in self.marks.names[self.name].items()}
+            self.marks.add(self.name, found)
+            fresh = {name for name, paths in found.items() if paths - before.get(name, set())}
+            if not fresh:
+                break
+            wanted = [p for p in places if fresh & self.marks.named(p)]
+
+    _scanned = 0
+
+    def _answers(self, what: str, places: Sequence[Place]) -> dict[Place, Any]:
+        """Return what evaluation says of files: made where it is not on record."""
+        keys = {place: self._key(what, place) for place in places}
+        found: dict[Place, Any] = {}
+        todo: dict[Place, int] = {}
+        for place, key in keys.items():
+            known = self._recall(key)
+            if known is None:
+                todo[place] = self.marks.facts(place).size
+            else:
+                found[place] = known
+        for answers in self.workers.run(what, todo, self.marks.names):
+            for place, answer, touched in answers:
+                found[place] = answer
+                if touched is not None:
+                    self._keep(keys[place], answer, touched)
+                    self._scanned += what == "gates"
+        return {place: found[place] for place in places}
+
+    def _key(self, what: str, place: Place) -> str:
+        parts = (what, *place, self.marks.stamp_of(place))
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+    def _recall(self, key: str) -> Any:
+        with suppress(ValueError, TypeError):
+            for answer, needs, stamp in self.record.get(key) or ():
+                if stamp == self._stamp(needs):
+                    return answer
+        return None
+
+    def _keep(self, key: str, answer: Any, touched: Iterable[str]) -> None:
+        needs = sorted(touched)
+        others = self.record.get(key)
+        others = others[:7] if isinstance(others, list) else []
+        self.record.keep(key, [[answer, needs, self._stamp(needs)], *others])
+
+    def _stamp(self, needs: Iterable[str]) -> str:
+        text = "\0".join(self.marks.stamp(dotted) for dotted in needs)
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-class _Work:
-    def __init__(self, trees: StoredTrees, folder: Path | None) -> None:
-        self.trees = trees
-        self.folder = folder
-        self.names: frozenset[bytes] = frozenset()
-        self._mentioning: dict[str, bool] = {}
-        self._interned: dict[bytes, bytes] = {}
-        self._words: dict[str, frozenset[bytes]] = {}
-        self._lines: dict[tuple[str, str, int], Sequence[int]] = {}
+class _Evaluation:
+    """Evaluates files in one process."""
+
+    def __init__(self, marks: Marks) -> None:
+        self.marks = marks
         self._start_anew()
 
     def _start_anew(self) -> None:
-        """Forget all syntax trees, and what is known by the identity of their nodes."""
-        self.modules = _Pruned(self.trees, self.lines_of)
+        """Forget all syntax trees, and what is known of them."""
+        self.modules = MarkedModules(self.marks)
         self._scanners: dict[str, Marked] = {}
-        self._shared = Names()
-        self._reads: dict[int, frozenset[str]] = {}
 
-    def _keep_small(self) -> None:
-        if self.modules.size > _LARGEST:
-            self._start_anew()
-            gc.collect()
-
-    def upstream(self, upstream: str, result: Inventory) -> None:
-        """Scan the files of an upstream that mention an architecture, or a name that does."""
-        paths = [p for p in self.trees.files(upstream) if _is_wanted(p)]
-        result.files += len(paths)
-        self._find_names(upstream, paths)
-        result.names[upstream] = self.names
-        wanted = [
-            p for p in paths if self._asks(upstream, p) or self._named(upstream, p, self.names)
-        ]
-        for path, answer in self._files(upstream, wanted).items():
-            if isinstance(answer, str):
-                result.unread.append((upstream, path, answer))
-            else:
-                result.gates += answer[0]
-                result.scanned += answer[1]
-
-    def _find_names(self, upstream: str, paths: Sequence[str]) -> None:
-        """Find the module-level names that depend on the GPU, and those that depend on these."""
-        self.names = frozenset()
-        wanted = [p for p in paths if self._asks(upstream, p)]
-        for _ in range(_ROUNDS):
-            found = {name for names in self._names_of(upstream, wanted).values() for name in names}
-            fresh = frozenset(n.encode() for n in found if _is_telling(n)) - self.names
-            if not fresh:
-                break
-            self.names |= fresh
-            self.modules.renew()
-            wanted = [p for p in paths if self._named(upstream, p, fresh)]
-        self._scanners = {}
-        self.modules.renew()
-
-    def _asks(self, upstream: str, path: str) -> bool:
-        oid = self.trees.oid(upstream, path)
-        if oid not in self._mentioning:
-            self._mentioning[oid] = mentions(self.trees.read(upstream, path))
-        return self._mentioning[oid]
-
-    def _named(self, upstream: str, path: str, names: frozenset[bytes]) -> frozenset[bytes]:
-        """Return which of the names stand in a file."""
-        oid = self.trees.oid(upstream, path)
-        if oid not in self._words:
-            found = words(self.trees.read(upstream, path))
-            self._words[oid] = frozenset(self._interned.setdefault(w, w) for w in found)
-        return names & self._words[oid]
-
-    def _names_of(self, upstream: str, paths: Sequence[str]) -> dict[str, list[str]]:
-        found: dict[str, list[str]] = {}
-        keys = {path: self._key(upstream, path, "names") for path in paths}
-        for path, key in keys.items():
-            recorded = self._recall(key)
-            if recorded is not None:
-                found[path] = list(recorded["names"])
+    def answer(self, method: str, argument: tuple[list[Place], Any]) -> Any:
+        """Return what a process is asked for; see Workers."""
+        places, names = argument
+        gc.disable()
+        if method == "facts":
+            return self._facts(places)
+        for upstream, known in names.items():
+            self.marks.add(upstream, known)
         # What is worth evaluating grows with the names: nothing is taken over.
         self._scanners = {}
-        for path in paths:
-            if path not in found:
-                found[path] = self._names_in(self._scanner("12.0"), upstream, path, keys[path])
-                self._keep_small()
-        return found
-
-    def _names_in(self, scanner: Marked, upstream: str, path: str, key: str) -> list[str]:
-        try:
-            module = self.modules.at(upstream, path)
-            names = sorted(scanner.scan(module, self.lines(module), inside=False).names)
-        except (SmokeError, RecursionError):
-            return []
-        self._keep(key, [], names, scanner.needed_by(module))
-        return names
-
-    def _files(self, upstream: str, paths: Sequence[str]) -> dict[str, _Answer]:
-        """Return each file's gates, or why there are none; made where none is on record."""
-        found: dict[str, _Answer] = {}
-        keys = {path: self._key(upstream, path) for path in paths}
-        for path, key in keys.items():
-            recorded = self._recall(key)
-            if recorded is not None:
-                found[path] = [Gate.from_json(g) for g in recorded["gates"]], 0
-        todo = [path for path in paths if path not in found]
-        return found | self._made(upstream, todo, keys)
-
-    def _key(self, upstream: str, path: str, what: str = "gates") -> str:
-        named = b",".join(sorted(self._named(upstream, path, self.names))).decode()
-        parts = (code_digest(), what, upstream, path, self.trees.oid(upstream, path), named)
-        return hashlib.sha256("\0".join(parts).encode()).hexdigest()
-
-    def _made(
-        self, upstream: str, paths: Sequence[str], keys: Mapping[str, str]
-    ) -> dict[str, _Answer]:
-        found: dict[str, _Answer] = {}
-        for path in paths:
-            self._keep_small()
+        self.modules.renew()
+        make = self._names if method == "names" else self._gates
+        found: list[tuple[Place, Any, set[str] | None]] = []
+        for place in places:
+            if self.modules.size > _LARGEST:
+                self._start_anew()
+                gc.collect()
             try:
-                gates, touched = self._scan(self.modules.at(upstream, path))
+                answer, touched = make(self.modules.at(*place))
             except SmokeError as error:
-                found[path] = str(error)
+                found.append((place, str(error), None))
             except RecursionError:
-                found[path] = "its expressions are nested too deeply"
+                found.append((place, "its expressions are nested too deeply", None))
             else:
-                self._keep(keys[path], gates, [], touched)
-                found[path] = gates, 1
+                found.append((place, answer, touched))
         return found
 
-    def _scan(self, module: Module) -> tuple[list[Gate], set[str]]:
-        lines = self.lines(module)
+    def _facts(self, places: Sequence[Place]) -> dict[Place, Facts]:
+        read = self.marks.trees.peek
+        return {place: facts(read(*place), self.marks.packages) for place in places}
+
+    def _names(self, module: Module) -> tuple[list[str], set[str]]:
+        scanner = self._scanner("12.0")
+        lines = self.marks.lines((module.upstream, module.path))
+        found = sorted(scanner.scan(module, lines, inside=False).names)
+        return found, scanner.needed_by(module)
+
+    def _gates(self, module: Module) -> tuple[list[dict[str, Any]], set[str]]:
+        lines = self.marks.lines((module.upstream, module.path))
         scans: dict[str, dict[tuple[int, int, str], Found]] = {}
         touched: set[str] = set()
         first_scan: Scan | None = None
@@ -245,84 +267,56 @@ class _Work:
             touched |= scanner.needed_by(module)
             if not scan.found:
                 break
-        gates: dict[tuple[int, int, str], Gate] = {}
-        for key in sorted({key for found in scans.values() for key in found}):
-            by_capability = {c: found[key] for c, found in scans.items() if key in found}
-            kinds = [f.kind for f in by_capability.values()]
-            first = max(by_capability.values(), key=lambda f: (kinds.count(f.kind), f.kind))
-            gates[key] = Gate(
-                kind=first.kind, upstream=module.upstream, path=module.path, line=key[0],
-                end_line=getattr(first.node, "end_lineno", None) or key[0],
-                function=first.function, condition=first.condition,
-                values={c: by_capability[c].value if c in by_capability else None for c in scans},
-                # A place that the walk does not come to is not reached.
-                reached={c: by_capability[c].reached if c in by_capability else False
-                         for c in scans},
-                effect=first.effect, assumed=any(f.assumed for f in by_capability.values()),
-            )  # fmt: skip
-        return list(gates.values()), touched
+        return [gate.to_json() for gate in _gates(module, scans)], touched
 
     def _scanner(self, capability: str) -> Marked:
         if capability not in self._scanners:
-            self._scanners[capability] = self._made_scanner(capability)
+            major, _, minor = capability.partition(".")
+            scanner = self._scanners[capability] = Marked(self.modules, (int(major), int(minor)))
+            scanner.marks = self.marks
         return self._scanners[capability]
 
-    def _made_scanner(self, capability: str) -> Marked:
-        major, _, minor = capability.partition(".")
-        scanner = Marked(self.modules, (int(major), int(minor)), self._shared)
-        scanner.reads, scanner.words = self._reads, self.lines
-        return scanner
 
-    def lines(self, module: Module) -> Sequence[int]:
-        """Return the lines of a module that mention an architecture."""
-        return self.lines_of(module.upstream, module.path)
+def _gates(module: Module, scans: Mapping[str, Mapping[tuple[int, int, str], Found]]) -> list[Gate]:
+    gates = []
+    for key in sorted({key for found in scans.values() for key in found}):
+        by_capability = {c: found[key] for c, found in scans.items() if key in found}
+        kinds = [f.kind for f in by_capability.values()]
+        first = max(by_capability.values(), key=lambda f: (kinds.count(f.kind), f.kind))
+        gates.append(Gate(
+            kind=first.kind, upstream=module.upstream, path=module.path, line=key[0],
+            end_line=getattr(first.node, "end_lineno", None) or key[0],
+            function=first.function, condition=first.condition,
+            values={c: by_capability[c].value if c in by_capability else None for c in scans},
+            # A place that the walk does not come to is not reached.
+            reached={c: by_capability[c].reached if c in by_capability else False
+                     for c in scans},
+            effect=first.effect, assumed=any(f.assumed for f in by_capability.values()),
+        ))  # fmt: skip
+    return gates
 
-    def lines_of(self, upstream: str, path: str) -> Sequence[int]:
-        """Return the lines of a file that mention an architecture."""
-        key = (upstream, path, len(self.names))
-        if key not in self._lines:
-            named = self._named(upstream, path, self.names)
-            self._lines[key] = marked(self.trees.read(upstream, path), named)
-        return self._lines[key]
 
-    # The record
-
-    def _recall(self, key: str) -> dict[str, Any] | None:
-        if self.folder is None:
-            return None
-        try:
-            variants = json.loads((self.folder / key[:2] / f"{key}.json").read_bytes())
-            for variant in variants:
-                if all(self._oid_of(dotted) == oid for dotted, oid in variant["needs"].items()):
-                    return dict(variant)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            return None
-        return None
-
-    def _oid_of(self, dotted: str) -> str | None:
-        place = self.trees.module(dotted)
-        return self.trees.oid(*place) if place is not None else None
-
-    def _keep(self, key: str, gates: list[Gate], names: list[str], touched: set[str]) -> None:
-        if self.folder is None:
-            return
-        path = self.folder / key[:2] / f"{key}.json"
-        variant = {
-            "needs": {dotted: self._oid_of(dotted) for dotted in sorted(touched)},
-            "names": names,
-            "gates": [gate.to_json() for gate in gates],
-        }
-        others: list[Any] = []
-        with suppress(OSError, ValueError):
-            others = json.loads(path.read_bytes())[:7]
-        # A cache that cannot be written is no reason to stop.
-        with suppress(OSError):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, json.dumps([variant, *others]).encode())
+def _astray(upstream: str, paths: Sequence[str]) -> list[tuple[str, str, str]]:
+    """Tell of files that no package holds, those of one folder together."""
+    folders: dict[str, list[str]] = {}
+    for path in paths:
+        folders.setdefault(path.rpartition("/")[0], []).append(path)
+    return [
+        (upstream, members[0] if len(members) == 1 else f"{folder}/ ({len(members)} files)",
+         f"not in {upstream}'s packages: nothing imports it")
+        for folder, members in folders.items()
+    ]  # fmt: skip
 
 
 def _is_wanted(path: str) -> bool:
     return path.endswith(".py") and _SKIPPED.search(path) is None
+
+
+def _is_module(trees: StoredTrees, upstream: str, path: str) -> bool:
+    parts = path.removesuffix(".py").removesuffix("/__init__").split("/")
+    return any(
+        trees.module(".".join(parts[start:])) == (upstream, path) for start in range(len(parts))
+    )
 
 
 def _is_telling(name: str) -> bool:
@@ -337,3 +331,40 @@ def code_digest() -> str:
     for path in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()
+
+
+# States that were looked at before
+
+
+def _state_key(trees: StoredTrees, upstreams: Sequence[str]) -> str:
+    text = f"{code_digest()} {trees.digest} {upstreams}"
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _recalled(path: Path | None) -> Inventory | None:
+    if path is None:
+        return None
+    with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
+        data = json.loads(path.read_bytes())
+        names = {
+            upstream: {name.encode(): set(paths) for name, paths in found.items()}
+            for upstream, found in data["names"].items()
+        }
+        gates = [Gate.from_json(gate) for gate in data["gates"]]
+        unread = [(str(u), str(p), str(why)) for u, p, why in data["unread"]]
+        return Inventory(gates, unread, int(data["files"]), 0, names)
+    return None
+
+
+def _keep(path: Path, found: Inventory) -> None:
+    data = {
+        "gates": [gate.to_json() for gate in found.gates], "unread": found.unread,
+        "files": found.files,
+        "names": {
+            upstream: {name.decode(): sorted(paths) for name, paths in names.items()}
+            for upstream, names in found.names.items()
+        },
+    }  # fmt: skip
+    # A cache that cannot be written is no reason to stop.
+    with suppress(OSError):
+        write_atomically(path, json.dumps(data).encode())

@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Iterator
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
+from patchwright.audit.answers import Answers
 from patchwright.audit.externals import Machine
 from patchwright.audit.values import NOTHING_KNOWN, ClassOf, External, Package, V
 from patchwright.smoke.bindings import STAR, Module, Modules, bound, bound_by, in_scope
 from patchwright.smoke.outcomes import SmokeError
+
+_GLOBAL = re.compile(rb"^[ \t]+global[ \t]+([\w, \t]+)", re.MULTILINE)
 
 
 @dataclass
@@ -44,62 +48,41 @@ class Lazy:
     node: ast.Import | ast.ImportFrom
 
 
-class Names:
-    """What statements bind, worked out once for all capabilities."""
-
-    def __init__(self) -> None:
-        self._bound: dict[int, frozenset[str]] = {}
-
-    def of(self, node: ast.stmt) -> frozenset[str]:
-        """Return the names that one statement binds."""
-        known = self._bound.get(id(node))
-        if known is None:
-            known = self._bound[id(node)] = bound(node)
-        return known
-
-    def inside(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> frozenset[str]:
-        """Return the names that a function's body binds."""
-        known = self._bound.get(-id(node))
-        if known is None:
-            known = frozenset(name for part in node.body for name in self.of(part))
-            self._bound[-id(node)] = known
-        return known
+def bound_inside(node: ast.FunctionDef | ast.AsyncFunctionDef) -> frozenset[str]:
+    """Return the names that a function's body binds; the node keeps the answer."""
+    known: frozenset[str] | None = vars(node).get("bound_inside")
+    if known is None:
+        known = frozenset(name for part in node.body for name in bound(part))
+        vars(node)["bound_inside"] = known
+    return known
 
 
-class Lookup:
+class Lookup(Answers):
     """Names for one capability; remembers what modules bind."""
 
-    names: Any
-
     def __init__(self, modules: Modules, capability: tuple[int, int]) -> None:
+        super().__init__()
         self.modules = modules
         self.machine = Machine(capability)
         self.capability = capability
         # Nodes whose value rests on what a name is taken to mean.
-        self.assumed: set[int] = set()
+        self.assumed: set[ast.AST] = set()
         # Which module's names were evaluated with which others': what a result depends on.
         self.needs: dict[str, set[str]] = {}
         self._within: list[str] = []
-        self._names: dict[tuple[str, str], V] = {}
-        self._asking: set[tuple[str, str]] = set()
 
     # Names
 
     def module_name(self, module: Module, name: str) -> V:
         """Return what a module binds to a name at its top level."""
         self.touch(module)
-        key = (module.dotted, name)
-        if key in self._names:
-            return self._names[key]
-        if key in self._asking:
-            return NOTHING_KNOWN
-        self._asking.add(key)
-        try:
+
+        def answer() -> V:
             with self.inside(module):
-                self._names[key] = self._module_name(module, name)
-        finally:
-            self._asking.discard(key)
-        return self._names[key]
+                return self._module_name(module, name)
+
+        found: V = self.ask((module.dotted, name), answer, lambda: NOTHING_KNOWN)
+        return found
 
     def touch(self, module: Module) -> None:
         """Note that what is being evaluated depends on a module."""
@@ -127,11 +110,13 @@ class Lookup:
         return found
 
     def _module_name(self, module: Module, name: str) -> V:
-        statements = [s for s in module.statements.get(name, ()) if name in self.names.of(s)]
+        statements = [s for s in module.statements.get(name, ()) if name in bound(s)]
         if statements:
             frame = Frame(module)
             self.run(statements, frame, only=name)
-            return frame.locals.get(name, NOTHING_KNOWN)
+            found = frame.locals.get(name, NOTHING_KNOWN)
+            # What a function may set later is not what it is set to first.
+            return V(arch=found.arch) if name in self.rebound(module) else found
         for star in in_scope(module.statements.get(STAR, ())):
             if isinstance(star, ast.ImportFrom) and star.names[0].name == STAR:
                 source = self.modules_get(module.absolute(star.module, star.level))
@@ -140,6 +125,15 @@ class Lookup:
                     if found.is_known or found.arch:
                         return found
         return NOTHING_KNOWN
+
+    def rebound(self, module: Module) -> Mapping[str, int]:
+        """Return the names that functions of a module declare ``global``, and how many do."""
+        known: Counter[str] | None = vars(module).get("rebound")
+        if known is None:
+            data = self.modules.trees.read(module.upstream, module.path)
+            names = b",".join(_GLOBAL.findall(data)).split(b",")
+            known = vars(module)["rebound"] = Counter(name.strip().decode() for name in names)
+        return known
 
     def modules_get(self, dotted: str) -> Module | None:
         """Return an upstream's module; None for one that is not there or does not parse."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from patchwright.audit import effects
 from patchwright.audit.chains import Chain, Follower, Step
 from patchwright.audit.gates import FEEDING, Gate
 from patchwright.audit.knowledge import Knowledge
-from patchwright.audit.mentions import marked, words
+from patchwright.audit.marks import Marks
 from patchwright.audit.uses import Start, Uses
 from patchwright.smoke.bindings import Module, in_scope
 from patchwright.smoke.outcomes import SmokeError
@@ -42,31 +42,22 @@ class Route:
 class Router:
     """Follows gates on one state for one capability."""
 
-    def __init__(
-        self, uses: Uses, knowledge: Knowledge, capability: str,
-        names: Mapping[str, frozenset[bytes]],
-    ) -> None:  # fmt: skip
-        """``names`` are each upstream's that depend on the GPU, as the inventory found them."""
+    def __init__(self, uses: Uses, knowledge: Knowledge, capability: str, marks: Marks) -> None:
+        """``marks`` hold the names that depend on the GPU, as the inventory found them."""
         self.modules = uses.modules
         self.uses = uses
         self.capability = capability
         major, _, minor = capability.partition(".")
         self.follower = Follower(self.modules, (int(major), int(minor)))
-        self.follower.reads = {}
         self.follower.marked = self._marked  # type: ignore[method-assign]
         self.follower.prepare(knowledge)
         self.follower.methods = self.uses.methods  # type: ignore[method-assign]
         self._known: dict[tuple[int, tuple[int, ...]], tuple[list[Chain], set[str]]] = {}
-        self._names = names
-        self._lines: dict[str, Sequence[int]] = {}
+        self._marks = marks
 
     def _marked(self, module: Module) -> Sequence[int]:
         """Return the lines that make a long function worth evaluating, as in the inventory."""
-        if module.dotted not in self._lines:
-            data = self.uses.trees.read(module.upstream, module.path)
-            names = self._names.get(module.upstream, frozenset())
-            self._lines[module.dotted] = marked(data, names & words(data))
-        return self._lines[module.dotted]
+        return self._marks.lines((module.upstream, module.path))
 
     def route(self, gate: Gate) -> Route:
         """Return what a gate admits this capability to."""

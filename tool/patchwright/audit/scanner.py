@@ -16,7 +16,7 @@ from functools import cached_property
 from patchwright.audit import effects
 from patchwright.audit.interpret import Interpreter
 from patchwright.audit.lookup import Frame
-from patchwright.audit.slices import names_in, needed_names, targets_of
+from patchwright.audit.slices import children, names_in, needed_names, targets_of, walk
 from patchwright.audit.values import ClassOf, Function, Instance, V, both, joined, negated
 from patchwright.smoke.bindings import Module
 
@@ -74,7 +74,6 @@ class Scanner(Interpreter):
     _function = ""
     _path: tuple[V, ...] = ()
     _scan = Scan()
-    reads: dict[int, frozenset[str]]
     _memo: dict[int, V]
 
     def scan(
@@ -118,7 +117,7 @@ class Scanner(Interpreter):
     def _body(self, body: Sequence[ast.stmt], frame: Frame, function: str) -> None:
         before = self._scanned, self._function, self._path
         self._scanned, self._function, self._path = frame, function, ()
-        self._steps = 0
+        self.steps = 0
         self._memo = {}
         inner: list[tuple[ast.stmt, Frame]] = []
         try:
@@ -159,7 +158,7 @@ class Scanner(Interpreter):
         self, body: Sequence[ast.stmt], frame: Frame, inner: list[tuple[ast.stmt, Frame]]
     ) -> None:
         for node in body:
-            self._steps = 0
+            self.steps = 0
             self._memo = {}
             match node:
                 case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
@@ -244,18 +243,12 @@ class Scanner(Interpreter):
                 self.expression(node, statement, frame)
             return
         if self.mentions(frame.module, node.lineno, node.end_lineno or node.lineno) or any(
-            self._from_gpu(name, frame) for name in self._reads(node)
+            self._from_gpu(name, frame) for name in _reads(node)
         ):
             before = self._recorded
             self.expression(node, statement, frame)
             if self._recorded != before or any(value.arch for value in self._memo.values()):
                 self._scan.telling.add(id(node))
-
-    def _reads(self, node: ast.expr) -> frozenset[str]:
-        known = self.reads.get(id(node))
-        if known is None:
-            known = self.reads[id(node)] = names_in(node)
-        return known
 
     def _from_gpu(self, name: str, frame: Frame) -> bool:
         inside: Frame | None = frame
@@ -285,7 +278,7 @@ class Scanner(Interpreter):
         self._recorded += 1
         self._scan.found[key] = Found(
             kind, node, self._function, condition, value.truth, reached.truth, effect,
-            any(id(part) in self.assumed for part in ast.walk(node)),
+            any(part in self.assumed for part in walk(node)),
         )  # fmt: skip
 
     def decorators(self, node: ast.ClassDef | _FUNCTIONS, frame: Frame) -> None:
@@ -304,6 +297,14 @@ class Scanner(Interpreter):
         """Look at the last ``else`` of a chain."""
 
 
+def _reads(node: ast.expr) -> frozenset[str]:
+    """Return the names in an expression; the node keeps the answer, for every capability."""
+    known: frozenset[str] | None = vars(node).get("names_read")
+    if known is None:
+        known = vars(node)["names_read"] = names_in(node)
+    return known
+
+
 def _first_line(node: ast.ClassDef | _FUNCTIONS) -> int:
     return min([node.lineno, *(part.lineno for part in node.decorator_list)])
 
@@ -315,7 +316,7 @@ def is_static(node: _FUNCTIONS) -> bool:
 def _expressions(node: ast.stmt) -> list[ast.expr]:
     if isinstance(node, ast.AnnAssign):
         return [node.value] if node.value is not None else []
-    return [part for part in ast.iter_child_nodes(node) if isinstance(part, ast.expr)]
+    return [part for part in children(node) if isinstance(part, ast.expr)]
 
 
 def terminates(body: Sequence[ast.stmt]) -> bool:

@@ -116,8 +116,8 @@ class Auditor:
             if state not in self._uses:
                 trees = self.trees(state)
                 self._uses[state] = Uses(trees, Modules(trees))
-            names = self.gates(state).names
-            self._routers[key] = Router(self._uses[state], self.knowledge, capability, names)
+            marks = self.gates(state).marks(self.trees(state), self.project.cache_dir)
+            self._routers[key] = Router(self._uses[state], self.knowledge, capability, marks)
         return self._routers[key]
 
     def series(self, selection: Selection, numbers: Sequence[int] = ()) -> Report:

@@ -3,11 +3,33 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 _FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 _ASSIGNMENTS = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.NamedExpr)
+
+
+def children(node: ast.AST) -> tuple[ast.AST, ...]:
+    """Return the nodes directly below a node; it keeps them, as it is walked again and again."""
+    known: tuple[ast.AST, ...] | None = vars(node).get("children")
+    if known is None:
+        known = vars(node)["children"] = tuple(ast.iter_child_nodes(node))
+    return known
+
+
+def walk(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield a node and all below it."""
+    todo = [node]
+    while todo:
+        part = todo.pop()
+        yield part
+        todo.extend(children(part))
+
+
+def called_name(node: ast.Call) -> str:
+    """Return the last part of what is called, empty where that has no name."""
+    return str(getattr(node.func, "attr", getattr(node.func, "id", "")))
 
 
 def names_in(node: ast.AST) -> frozenset[str]:
@@ -21,7 +43,7 @@ def names_in(node: ast.AST) -> frozenset[str]:
         elif type(part) is ast.Attribute and type(part.value) is ast.Name:
             found.add(f"self.{part.attr}" if part.value.id == "self" else part.value.id)
         elif type(part) is not ast.Constant:
-            todo.extend(ast.iter_child_nodes(part))
+            todo.extend(children(part))
     return frozenset(found)
 
 
@@ -48,7 +70,7 @@ def needed_names(function: _FUNCTIONS, telling: Collection[int]) -> frozenset[st
             needed |= names_in(node.test)
         if isinstance(node, _ASSIGNMENTS) and node.value is not None:
             assigned.append((targets_of(node), names_in(node.value)))
-        todo.extend(ast.iter_child_nodes(node))
+        todo.extend(children(node))
     while True:
         more = [read for bound, read in assigned if not needed.isdisjoint(bound)]
         grown = needed.union(*more)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from patchwright.smoke.outcomes import SmokeError
-from patchwright.smoke.trees import Files, Source, SyntaxCache, Trees
+from patchwright.smoke.trees import Files, Source, SyntaxCache, Trees, format_listing
 from patchwright.store import EXECUTABLE, FILE
 
 if TYPE_CHECKING:
@@ -53,6 +54,16 @@ class StoredTrees(Trees):
         if installed not in self._listing:
             raise SmokeError(f"{upstream}: the tree has no file {path}")
         return self._listing[installed][1]
+
+    @property
+    def digest(self) -> str:
+        """What identifies the content of all files, and where they stand."""
+        text = repr(sorted(self._sources.items())).encode()
+        return hashlib.sha256(text + b"\0" + format_listing(self._listing)).hexdigest()
+
+    def peek(self, upstream: str, path: str) -> bytes:
+        """Return a file's bytes, which are not kept."""
+        return self._store.blob(self.oid(upstream, path))
 
     def _read(self, upstream: str, path: str) -> tuple[str, bytes]:
         installed = self._installed(upstream, path)

@@ -265,3 +265,12 @@ def joined(first: Mapping[str, V], second: Mapping[str, V], *, arch: bool = Fals
 def is_pair(value: object) -> bool:
     """Return whether a value is a capability's form: two integers."""
     return isinstance(value, tuple) and len(value) == 2 and all(type(p) is int for p in value)
+
+
+def accepted(majors: Any, capability: tuple[int, int]) -> bool | None:
+    """Return whether a list of major versions (None: any) holds a capability's."""
+    if majors is None:
+        return True
+    if not isinstance(majors, list | tuple | set | frozenset) or UNKNOWN in majors:
+        return None
+    return capability[0] in majors
