@@ -5,7 +5,6 @@ What cannot be told is said, and never counts as agreement.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
@@ -14,8 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from patchwright.environment import workspace
+from patchwright.environment.comparing import differences
+from patchwright.environment.hashes import KnownHashes
 from patchwright.environment.imports import Imports, ask, suspects
-from patchwright.environment.installed import Distribution, Known, Site, differences
+from patchwright.environment.installed import Distribution, Site
 from patchwright.environment.locked import LockedEnvironment, read_environment
 from patchwright.environment.metadata import local_version
 from patchwright.environment.named import start_variables
@@ -221,9 +222,7 @@ class _Check:
             else:
                 readable.append(each)
         drift.files = sum(len(d.rows) for d in readable)
-        name = hashlib.sha256(os.fsencode(self.site.packages)).hexdigest()[:40]
-        known = Known(self.project.cache_dir / "installed" / f"{name}.json")
-        for found in differences(readable, known):
+        for found in differences(readable, KnownHashes(self.project.cache_dir / "hashes")):
             place = self.site.distributions[found.distribution].folder / os.fsdecode(found.path)
             drift.add("file", place, f"is {found.what} ({found.distribution})")
         if self.carried is None:

@@ -81,10 +81,14 @@ def patched_metadata(metadata: bytes, old: str, new: str) -> bytes:
     return metadata[: found.start(1)] + new.encode() + metadata[found.end(1) :]
 
 
+def recorded(digest: bytes) -> str:
+    """Return a sha256 as RECORD writes it."""
+    return "sha256=" + base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
+
+
 def recorded_hash(data: bytes) -> str:
     """Return how RECORD writes the hash of a file."""
-    digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
-    return f"sha256={digest}"
+    return recorded(hashlib.sha256(data).digest())
 
 
 def read_record(record: bytes) -> list[tuple[bytes, str, str]]:
