@@ -15,9 +15,6 @@ from patchwright.environment.patched import Changes, PatchedDistribution
 from patchwright.errors import InputError, PatchwrightError
 from patchwright.quoting import display
 
-# What installers write for themselves: it differs from one installation to the next.
-_OWN = frozenset({b"RECORD", b"INSTALLER", b"REQUESTED", b"direct_url.json", b"uv_cache.json",
-                  b"uv_build.json"})  # fmt: skip
 _MACHINE_ONLY = ("direct_url.json", "uv_cache.json", "uv_build.json")
 _EPOCH, _SPAN = 1_000_000_000, 100_000_000  # seconds since 1970: September 2001; three years
 
@@ -105,28 +102,22 @@ def content_time(digest: str) -> int:
     return _EPOCH + int.from_bytes(hashlib.sha256(digest.encode()).digest()[:4]) % _SPAN
 
 
-Claim = tuple[str, str]  # a distribution, and the hash in its RECORD (or nothing)
+def _disputed(there: Iterable[Distribution]) -> dict[bytes, list[tuple[str, str]]]:
+    """Return the files that several distributions bring with other content: who, and the hash.
 
-
-def _claims(there: Iterable[Distribution]) -> dict[bytes, list[Claim]]:
-    """Return every installed file with the distributions that have it in their RECORDs.
-
-    Bytecode and what installers write for themselves are left out. Now and then two
-    distributions have one file (``build_backend.py`` at the root): the last one installed
-    has its content there.
+    Now and then that happens (``build_backend.py`` at the root): the last one installed has
+    its content there.
     """
-    found: dict[bytes, list[Claim]] = {}
+    seen, both = set[bytes](), set[bytes]()
+    there = list(there)
     for distribution in there:
-        own = distribution.info + b"/"
-        for path, digest, _ in distribution.rows:
-            if path.endswith(b".pyc") or (path.startswith(own) and path[len(own) :] in _OWN):
-                continue
-            claim = distribution.name, digest
-            if path in found:
-                found[path].append(claim)
-            else:
-                found[path] = [claim]
-    return found
+        both.update(distribution.files.keys() & seen)
+        seen.update(distribution.files)
+    claims: dict[bytes, list[tuple[str, str]]] = {path: [] for path in both}
+    for distribution in there:
+        for path in both & distribution.files.keys():
+            claims[path].append((distribution.name, distribution.files[path]))
+    return {path: rows for path, rows in claims.items() if len({row[1] for row in rows}) > 1}
 
 
 def losers(content: Content, hashes: KnownHashes) -> list[str]:
@@ -136,11 +127,10 @@ def losers(content: Content, hashes: KnownHashes) -> list[str]:
     a file that both bring. Here it is the last one by name.
     """
     found = set()
-    for path, claimed in _claims(content.distributions.values()).items():
-        if len(claimed) > 1 and len({digest for _, digest in claimed}) > 1:
-            name, digest = max(claimed)
-            if hashes.of([_place(content.site, path)]) != [digest]:
-                found.add(name)
+    for path, claims in _disputed(content.distributions.values()).items():
+        name, digest = max(claims)
+        if hashes.of([_place(content.site, path)]) != [digest]:
+            found.add(name)
     return sorted(found)
 
 
@@ -148,41 +138,62 @@ def refuse_disputed(content: Content, upstreams: Iterable[str]) -> None:
     """Raise InputError where two of these distributions bring one file with other content."""
     there = content.distributions
     own = [there[name] for name in sorted(set(upstreams) & there.keys())]
-    for path, claimed in _claims(own).items():
-        if len({digest for _, digest in claimed}) > 1:
-            names = " and ".join(name for name, _ in claimed)
-            raise InputError(
-                f"{names} both bring this file, with other content", where=display(path),
-                next_step="leave one of the two upstreams out, or ask them to rename it",
-            )  # fmt: skip
+    for path, claims in sorted(_disputed(own).items()):
+        names = " and ".join(name for name, _ in claims)
+        raise InputError(
+            f"{names} both bring this file, with other content", where=display(path),
+            next_step="leave one of the two upstreams out, or ask them to rename it",
+        )  # fmt: skip
 
 
-def digest_of(content: Content, hashes: KnownHashes) -> tuple[str, dict[str, str]]:
+def hashes_of(content: Content, hashes: KnownHashes) -> dict[bytes, str]:
+    """Return the hash that each installed file really has; empty where it is missing."""
+    paths = [path for d in content.distributions.values() for path in d.files]
+    root = os.fsencode(content.site) + b"/"
+    return dict(zip(paths, hashes.of([root + path for path in paths]), strict=True))
+
+
+def digest_of(
+    content: Content, hashes: KnownHashes, known: Mapping[bytes, str], again: Iterable[str]
+) -> tuple[str, dict[str, str]]:
     """Check every file against RECORD and return the digest of it all, and each version.
 
     The digest covers the path and sha256 of every installed file but bytecode and what
-    installers write for themselves. Raises PatchwrightError for the first file that is
-    missing or has other content: then uv's cache holds a file that somebody changed.
+    installers write for themselves. ``known`` are hashes that were asked for before; what
+    belongs to the distributions ``again`` came later. Raises PatchwrightError for the first
+    file that is missing or has other content: then uv's cache holds a file that somebody
+    changed.
     """
     there = content.distributions
-    claimed = _claims(there.values())
-    paths = sorted(claimed)
+    recorded = {path: digest for d in there.values() for path, digest in d.files.items()}
+    late = {path for name in set(again) & there.keys() for path in there[name].files}
+    asked = [path for path in recorded if path in late or path not in known]
     root = os.fsencode(content.site) + b"/"
+    found = hashes.of([root + path for path in asked])
+    actual = {**known, **dict(zip(asked, found, strict=True))}
     rows = []
-    for path, actual in zip(paths, hashes.of([root + path for path in paths]), strict=True):
-        recorded = [digest for _, digest in claimed[path] if digest]
-        if not actual or (recorded and actual not in recorded):
-            name = claimed[path][0][0]
-            said = "is missing" if not actual else f"has other content than {name} recorded"
-            raise PatchwrightError(
-                f"the file {said}", where=display(path),
-                next_step=f"run `uv cache clean {name}` (a cached file was edited in place), then "
-                "rebuild again",
-            )  # fmt: skip
-        rows.append(b"%d %s %s\n" % (len(path), path, actual.encode()))
+    for path in sorted(recorded):
+        if actual[path] != recorded[path] or not actual[path]:
+            _refuse_other(there.values(), path, actual[path])
+        rows.append(b"%d %s %s\n" % (len(path), path, actual[path].encode()))
     hashes.save()
     digest = hashlib.sha256(b"".join(rows)).hexdigest()
     return digest, {name: d.version for name, d in there.items()}
+
+
+def _refuse_other(there: Iterable[Distribution], path: bytes, actual: str) -> None:
+    """Raise PatchwrightError unless somebody recorded this content, or nobody recorded any."""
+    claims = [(d.name, d.files[path]) for d in there if path in d.files]
+    digests = [digest for _, digest in claims if digest]
+    if actual and (actual in digests or not digests):
+        return
+    name = claims[0][0]
+    said = "is missing" if not actual else f"has other content than {name} recorded"
+    raise PatchwrightError(
+        f"the file {said}", where=display(path),
+        next_step=f"run `uv cache clean {name}` (a cached file was edited in place), then "
+        "rebuild again",
+    )  # fmt: skip
 
 
 def _place(site: Path, path: bytes) -> bytes:

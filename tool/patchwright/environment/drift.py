@@ -178,9 +178,15 @@ class _Check:
                 trees = [self.rebuilt.trees[config.name]]
             if trees:
                 return local_version(config.version, trees[-1])
-        elif there is not None:
+        elif there is not None and not self._is_built(config):
             self.drift.unknown.append(f"{name} is as upstream made it: no patches are in it")
         return config.version
+
+    def _is_built(self, config: UpstreamConfig) -> bool:
+        """Whether ``rebuild`` built it from patched source: a backend may keep its version."""
+        entry = self.project.lock.upstream(config.name) if self.project.lock is not None else None
+        tree = self.rebuilt.trees.get(config.name) if self.rebuilt is not None else None
+        return config.source != "wheel" and entry is not None and tree not in (None, entry.tree)
 
     def _packages(self, versions: Mapping[str, str]) -> list[Distribution]:
         """Compare versions; return the distributions whose files are to be compared."""

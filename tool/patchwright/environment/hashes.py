@@ -11,6 +11,7 @@ Remembered are hard links and large files: any other is read as fast as it is lo
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import stat
@@ -23,14 +24,15 @@ from pathlib import Path
 from patchwright.environment.metadata import recorded
 from patchwright.files import sweep, write_atomically
 
-_MAGIC = b"patchwright hashes 2\n"
-# Device, inode, size, time of the content's change and of the inode's in nanoseconds; sha256.
-_ROW = struct.Struct("<QQQqq32s")
+_MAGIC = b"patchwright hashes 3\n"
+# Device, inode, size, time of the content's change and of the inode's in nanoseconds; the
+# hash as RECORD writes it.
+_ROW = struct.Struct("<QQQqq50s")
 _LARGE = 1 << 18  # bytes
 _RACY = 50_000_000  # nanoseconds: a file changed again within one tick keeps its times
 _NEVER = -1  # no inode's time
 _AT_ONCE = 64  # files in one task: a thread for each costs more than reading it
-_MOST = 200_000  # rows; one large environment has 60,000
+_MOST = 300_000  # rows; one large environment has 60,000
 _Key = tuple[int, int, int, int]
 
 
@@ -39,65 +41,63 @@ class KnownHashes:
 
     def __init__(self, file: Path | None = None) -> None:
         self.file = file
-        self._known: dict[_Key, tuple[int, bytes]] = {}
-        self._new: dict[_Key, tuple[int, bytes]] = {}
-        self._used: set[_Key] = set()
-        try:
+        self._known: dict[_Key, tuple[int, str]] = {}
+        self._new: dict[_Key, tuple[int, str]] = {}
+        with contextlib.suppress(OSError, ValueError):  # none, or damaged
             data = file.read_bytes() if file is not None else b""
-        except OSError:
-            data = b""
-        if data.startswith(_MAGIC) and (len(data) - len(_MAGIC)) % _ROW.size == 0:
-            rows = _ROW.iter_unpack(data[len(_MAGIC) :])
-            self._known = {row[:4]: row[4:] for row in rows}
+            if data.startswith(_MAGIC) and (len(data) - len(_MAGIC)) % _ROW.size == 0:
+                rows = _ROW.iter_unpack(data[len(_MAGIC) :])
+                self._known = {row[:4]: (row[4], row[5].decode("ascii")) for row in rows}
 
     def of(self, paths: Sequence[bytes]) -> list[str]:
-        """Return for each file its hash as RECORD writes it; empty where it cannot be read."""
-        found: list[bytes] = []
+        """Return for each file its hash as RECORD writes it; empty where it cannot be read.
+
+        For environments that were just made: a copy is another file each time, so of what is
+        read only links are remembered.
+        """
+        found = [""] * len(paths)
         unknown: list[tuple[int, os.stat_result]] = []
         for number, path in enumerate(paths):
             try:
                 status = os.stat(path)  # noqa: PTH116 (bytes, and many of them)
             except OSError:
-                found.append(b"")
                 continue
-            digest = self.get(status)
-            if digest is None:
+            known = self.get(status)
+            if known is None:
                 unknown.append((number, status))
-            found.append(digest or b"")
+            else:
+                found[number] = known
         tasks = [unknown[at : at + _AT_ONCE] for at in range(0, len(unknown), _AT_ONCE)]
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            for _ in pool.map(lambda task: self._read_all(task, paths, found), tasks):
-                pass
-        return [recorded(digest) if digest else "" for digest in found]
+            parts = pool.map(lambda task: [self._read(paths[n], s) for n, s in task], tasks)
+            read = [digest for part in parts for digest in part]
+        for (number, _), digest in zip(unknown, read, strict=True):
+            found[number] = digest
+        return found
 
-    def _read_all(
-        self, task: Sequence[tuple[int, os.stat_result]], paths: Sequence[bytes],
-        found: list[bytes],
-    ) -> None:  # fmt: skip
-        for number, status in task:
-            try:
-                found[number] = self.read(paths[number], status)
-            except OSError:
-                found[number] = b""
+    def _read(self, path: bytes, status: os.stat_result) -> str:
+        try:
+            return self.read(path, status, large=False)
+        except OSError:
+            return ""
 
-    def get(self, status: os.stat_result, *, strict: bool = False) -> bytes | None:
-        """Return the sha256 of the file that has this status, None where it is not known."""
+    def get(self, status: os.stat_result, *, strict: bool = False) -> str | None:
+        """Return the hash of the file that has this status, None where it is not known."""
         key = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
         row = self._known.get(key)
         if row is None or (strict and row[0] != status.st_ctime_ns):
             return None
-        self._used.add(key)
         return row[1]
 
-    def read(self, path: bytes, status: os.stat_result) -> bytes:
-        """Return the sha256 of a file, read now. ``status`` was asked for before; OSError."""
+    def read(self, path: bytes, status: os.stat_result, *, large: bool = True) -> str:
+        """Return the hash of a file, read now. ``status`` was asked for before; OSError."""
         with open(path, "rb", buffering=0) as stream:  # noqa: PTH123 (bytes)
             if status.st_size < _LARGE:
-                digest = hashlib.sha256(stream.read()).digest()
+                digest = recorded(hashlib.sha256(stream.read()).digest())
             else:
-                digest = hashlib.file_digest(stream, "sha256").digest()
+                digest = recorded(hashlib.file_digest(stream, "sha256").digest())
         now = time.time_ns()
-        worth = status.st_nlink > 1 or status.st_size >= _LARGE
+        worth = status.st_nlink > 1 or (large and status.st_size >= _LARGE)
         if worth and stat.S_ISREG(status.st_mode) and now - status.st_mtime_ns > _RACY:
             key = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
             inode = status.st_ctime_ns if now - status.st_ctime_ns > _RACY else _NEVER
@@ -110,8 +110,10 @@ class KnownHashes:
             return
         rows = {**self._known, **self._new}
         if len(rows) > _MOST:
-            rows = {key: row for key, row in rows.items() if key in self._used or key in self._new}
-        data = b"".join(_ROW.pack(*key, *row) for key, row in rows.items())
+            rows = dict(self._new)  # what is still needed is read once more
+        data = b"".join(
+            _ROW.pack(*key, inode, digest.encode()) for key, (inode, digest) in rows.items()
+        )
         try:
             self.file.parent.mkdir(parents=True, exist_ok=True)
             sweep(self.file.parent, self.file.name)

@@ -19,6 +19,9 @@ from pathlib import Path
 from patchwright.environment.metadata import read_record
 from patchwright.errors import InputError
 
+# What installers write for themselves: it differs from one installation to the next.
+BOOKKEEPING = frozenset({b"RECORD", b"INSTALLER", b"REQUESTED", b"direct_url.json",
+                         b"uv_cache.json", b"uv_build.json"})  # fmt: skip
 _START = 60.0  # seconds that an interpreter may take to say where it is
 _ASK = (
     "import json, platform, sysconfig\n"
@@ -73,6 +76,17 @@ class Distribution:
                 f"the list of {self.name}'s files cannot be read: {error}", where=str(path),
                 next_step=f"install {self.name} {self.version} again",
             ) from error  # fmt: skip
+
+    @cached_property
+    def files(self) -> dict[bytes, str]:
+        """The recorded hash (or nothing) of each file, without bytecode and bookkeeping."""
+        own = self.info + b"/"
+        return {
+            path: digest
+            for path, digest, _ in self.rows
+            if not path.endswith(b".pyc")
+            and not (path.startswith(own) and path[len(own) :] in BOOKKEEPING)
+        }
 
     @property
     def has_record(self) -> bool:

@@ -93,13 +93,20 @@ def recorded_hash(data: bytes) -> str:
 
 def read_record(record: bytes) -> list[tuple[bytes, str, str]]:
     """Return the rows of a RECORD: path, hash (``sha256=…`` or empty), size."""
+    found: list[tuple[bytes, str, str]] = []
+    if b'"' not in record:
+        # Nothing is quoted, as in nearly all of them: there is no need for a parser.
+        for line in record.splitlines():
+            path, _, rest = line.partition(b",")
+            digest, _, size = rest.decode().partition(",")
+            if line:
+                found.append((path, digest, size))
+        return found
     text = record.decode("utf-8", "surrogateescape")
-    rows = csv.reader(io.StringIO(text, newline=""))
-    found = []
-    for row in rows:
+    for row in csv.reader(io.StringIO(text, newline="")):
         if row:
-            path, digest, size = [*row, "", ""][:3]
-            found.append((path.encode("utf-8", "surrogateescape"), digest, size))
+            name, digest, size = [*row, "", ""][:3]
+            found.append((name.encode("utf-8", "surrogateescape"), digest, size))
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from patchwright.environment.content import (
     change,
     digest_of,
     finish,
+    hashes_of,
     losers,
     refuse_disputed,
 )
@@ -83,12 +85,15 @@ class Rebuild:
             self._make(new, lock)
             content = Content(site_packages(new))
             self._install_packages(new, lock, content)
-            self._install_upstreams(new, lock, wheels)
+            with ThreadPoolExecutor(1) as pool:  # hashes are asked for while uv works
+                known = pool.submit(hashes_of, content, self.hashes)
+                self._install_upstreams(new, lock, wheels)
             refuse_disputed(content, self.own)
             self._change_companions(content, patched)
             finish(content, self.own)
             self.project.progress("checking every file")
-            digest, versions = digest_of(content, self.hashes)
+            again = self.own | {each.distribution for each in patched}
+            digest, versions = digest_of(content, self.hashes, known.result(), again)
             record = EnvironmentRecord(
                 project=str(self.project.root), python=self.environment.python,
                 machine=self.machine, digest=digest, trees=dict(state.trees),
