@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,13 @@ def test_a_module_that_we_cannot_read_is_built_all_the_same(small: SmallEnvironm
     assert ran.code == 3
     assert ran.out.startswith("real ninja: -C ")
     assert ran.err == ""
+
+
+def test_a_run_in_a_run_ends_at_the_real_ninja(small: SmallEnvironment) -> None:
+    project = str(small.project.root)
+    words = (sys.executable, "-m", "patchwright", "-C", project, "run", "ninja", "all")
+    ran = small.project.run_apart("run", "env", f"PYTHONPATH={os.environ['PYTHONPATH']}", *words)
+    assert (ran.out, ran.code) == ("real ninja: all\n", 3)
 
 
 def test_without_a_ninja_nothing_is_put_in_front(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -100,6 +101,19 @@ def test_a_warm_rebuild_asks_no_index(
     offline = small.project.run("rebuild", "--offline", "--json")
     digests = {ran.json()["digest"] for ran in (first, again, offline)}
     assert len(digests) == 1
+
+
+def test_the_old_environment_goes_also_when_nobody_waits_for_it(
+    small: SmallEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("patchwright.environment.switching._PATIENCE", 0)
+    first = small.project.run("rebuild", "--json")
+    for _ in range(3):  # while the one before may still be on its way
+        assert small.project.run("rebuild", "--json").json() == first.json()
+    deadline = time.monotonic() + 60
+    while list(env(small).parent.glob(".env.*")):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def test_a_network_that_goes_half_way(

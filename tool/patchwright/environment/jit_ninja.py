@@ -24,6 +24,7 @@ from patchwright.environment.workspace import MODULES, Hashes, Manifest
 from patchwright.files import write_atomically
 
 _FOLDER = "bin"
+_MARK = "written by patchwright run"
 _CODE = (
     "import sys; sys.path.insert(0, sys.argv[1]);"
     "from patchwright.environment.jit_ninja import main; main(sys.argv[2:])"
@@ -38,7 +39,9 @@ def with_ninja(
     ``packages`` is the site-packages folder of the environment. Without a ninja on PATH,
     or where it cannot be written, the variables are as they were.
     """
-    path = variables["PATH"]
+    # A command that `run` started may start another one: ours must not be the real one then.
+    entries = variables["PATH"].split(os.pathsep)
+    path = os.pathsep.join(entry for entry in entries if not _is_ours(Path(entry, "ninja")))
     real = shutil.which("ninja", path=path)
     for workspace in workspaces.values():
         place = workspace / _FOLDER / "ninja"
@@ -48,7 +51,7 @@ def with_ninja(
             break
         words = [*python, real, str(workspace), str(packages), str(cache)]
         text = (
-            "#!/bin/sh\n"
+            f"#!/bin/sh\n# {_MARK}\n"
             f"[ -x {shlex.quote(sys.executable)} ] || exec {shlex.quote(real)} \"$@\"\n"
             f"exec {shlex.join(words)} \"$@\"\n"
         )  # fmt: skip
@@ -57,6 +60,14 @@ def with_ninja(
                 write_atomically(place, text.encode(), mode=0o755)
             path = f"{place.parent}{os.pathsep}{path}"
     return {**variables, "PATH": path}
+
+
+def _is_ours(ninja: Path) -> bool:
+    try:
+        with ninja.open("rb") as stream:
+            return _MARK.encode() in stream.read(1000)
+    except OSError:
+        return False
 
 
 def main(words: Sequence[str]) -> None:
