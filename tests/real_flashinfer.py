@@ -24,6 +24,9 @@ from projects import Ran, TinyProject
 from venvs import Env, make_venv
 
 ROOT = Path(__file__).resolve().parent.parent
+COMM = "flashinfer/jit/comm.py"
+GENERATOR = '            jit_env.FLASHINFER_CSRC_DIR / "vllm_custom_all_reduce.cu",\n        ],\n'
+FLAG = f'{GENERATOR}        extra_cuda_cflags=["-DPATCHED=1"],\n'
 PACKAGES = ("apache-tvm-ffi<0.2,>=0.1.6,!=0.1.8,!=0.1.8.post0", "filelock", "jinja2", "packaging",
             "requests", "nvidia-ml-py", "ninja")  # fmt: skip
 TORCH = """\

@@ -91,6 +91,22 @@ def test_what_is_there_is_listed(project: TinyProject, cache: Path) -> None:
     assert "compiled objects" in project.run("cache", "list").out
 
 
+def test_toolkits_stay_while_a_process_compiles_with_them(cache: Path) -> None:
+    for name in ("stubs", "nothing", "0123456789abcdef", "theirs"):
+        (cache / "toolkits" / name).mkdir(parents=True)
+    (cache / "toolkits" / "stubs" / "libcuda.so").write_bytes(b"x" * 10)
+    [found] = holdings(cache)
+    assert (found.kind, found.count, found.size) == ("toolkits", 3, 10)
+    hold = "from patchwright.files import hold_folder\nclass H: pass\nh = H()\n"
+    with other_process(f"{hold}hold_folder(Path(sys.argv[1]), h)", cache / "toolkits"):
+        [kept] = prune(cache, older_than=0, everything=True).kept
+        assert (kept.kind, kept.why) == ("toolkits", "in use by a running process")
+    assert prune(cache, older_than=0).removed == []
+    [removed] = prune(cache, older_than=0, everything=True).removed
+    assert (removed.kind, removed.count) == ("toolkits", 3)
+    assert [path.name for path in (cache / "toolkits").iterdir()] == ["theirs"]
+
+
 def test_no_project_is_needed_and_an_empty_cache_stays_empty(
     tmp_path: Path, cache: Path, project: TinyProject
 ) -> None:

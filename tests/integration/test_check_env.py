@@ -188,7 +188,8 @@ def test_one_file_among_hundreds(tiny: TinyProject, tmp_path: Path) -> None:
     tiny.wheels["tiny"] = make_wheel(tiny.root / "wheels", FILES_INSTALLED | many)
     tiny.upstreams["tiny"]["packages"] = ["tiny"]
     env = make_env(tmp_path / "many", [tiny.wheels["tiny"]])
-    from patchwright.environment.installed import differences, find_site
+    from patchwright.environment.comparing import differences
+    from patchwright.environment.installed import find_site
 
     installed = list(find_site(env.root).distributions.values())
     assert differences(installed) == []

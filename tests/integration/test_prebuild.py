@@ -8,13 +8,9 @@ import pytest
 
 from patchwright.environment.toolkit import toolkit
 from patchwright.smoke.outcomes import Blocked
-from real_flashinfer import Scene, make_scene
+from real_flashinfer import COMM, FLAG, GENERATOR, Scene, make_scene
 
 pytestmark = pytest.mark.slow
-
-GENERATOR = '            jit_env.FLASHINFER_CSRC_DIR / "vllm_custom_all_reduce.cu",\n        ],\n'
-FLAG = f'{GENERATOR}        extra_cuda_cflags=["-DPATCHED=1"],\n'
-COMM = "flashinfer/jit/comm.py"
 
 
 @pytest.fixture

@@ -1,8 +1,9 @@
 """This repository's own environment, rebuilt from its lock: 5 GB to fetch, 10 GB on disk.
 
 Runs where PATCHWRIGHT_REAL_ENVIRONMENT is set and 30 GB are free. It may name a folder for
-the environment, which is kept; with 1 a temporary one is used. A stub of libcuda stands
-for the driver that this machine may lack: each of its functions says "no device".
+the environment, which is kept; with 1 a temporary one is used. UV_CACHE_DIR may name a
+cache that has the packages: nothing is downloaded then. A stub of libcuda stands for the
+driver that this machine may lack: each of its functions says "no device".
 """
 
 from __future__ import annotations
@@ -114,7 +115,7 @@ def test_both_upstreams_import_from_it(place: Path, rebuilt: dict[str, Any]) -> 
 def test_the_import_tier_passes_in_it(place: Path, rebuilt: dict[str, Any], tmp_path: Path) -> None:
     _stub_driver(place, tmp_path / "stub")
     done = tool(
-        "verify", "--tier", "import", "--require", "import", "--json",
+        "verify", "--tier", "import", "--require", "import", "--json", seconds=4 * 3600,
         PATCHWRIGHT_ENVIRONMENT=str(place), LD_LIBRARY_PATH=str(tmp_path / "stub"),
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr

@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-import base64
 import gzip
 import hashlib
-import io
 import struct
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
 
 import pytest
 
-from patchwright.config import Layout, LayoutRule, UpstreamConfig
-from patchwright.errors import InputError
+from archives import make_tar, make_zip, tar_entry
 from patchwright.store import FILE, SYMLINK
 from patchwright.upstreams import archive
 from patchwright.upstreams.archive import BadArchive, link_fault, path_fault, read_archive
 from patchwright.upstreams.layout import File
-from patchwright.upstreams.sdist import read_sdist
-from patchwright.upstreams.wheel import read_installed, read_wheel
-from projects import make_wheel
 
 HOSTILE_PATHS = [
     (b"../evil.py", "leaves the archive"),
@@ -41,47 +33,6 @@ HOSTILE_PATHS = [
     (b"pkg//evil.py", "normal form"),
     (b"pkg/" + b"n" * 256, "255 bytes"),
 ]
-
-
-def config(source: Literal["wheel", "sdist"] = "wheel", **rules: str) -> UpstreamConfig:
-    layout = Layout(
-        tuple(LayoutRule(r.encode(), i.encode()) for r, i in (rules or {"tiny/": "tiny/"}).items()),
-        ("tiny/_version.py",),
-    )
-    return UpstreamConfig(
-        "tiny",
-        source,
-        "tiny",
-        "1.0",
-        None,
-        None,
-        None,
-        ("tiny",),
-        layout,
-    )
-
-
-def make_zip(path: Path, members: list[tuple[str | zipfile.ZipInfo, bytes]]) -> Path:
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as made:
-        for name, data in members:
-            made.writestr(name, data)
-    return path
-
-
-def make_tar(path: Path, members: list[tuple[tarfile.TarInfo | str, bytes]]) -> Path:
-    with tarfile.open(path, "w:gz") as made:
-        for member, data in members:
-            info = member if isinstance(member, tarfile.TarInfo) else tarfile.TarInfo(member)
-            if info.isreg():
-                info.size = len(data)
-            made.addfile(info, io.BytesIO(data))
-    return path
-
-
-def tar_entry(name: str, kind: bytes, target: str = "") -> tarfile.TarInfo:
-    info = tarfile.TarInfo(name)
-    info.type, info.linkname = kind, target
-    return info
 
 
 def test_files_are_read_and_x_bits_dropped(tmp_path: Path) -> None:
@@ -287,177 +238,3 @@ def test_not_an_archive(tmp_path: Path) -> None:
             read_archive(tmp_path / name)
     with pytest.raises(BadArchive, match=r"not a \.whl"):
         read_archive(tmp_path / "a.rar")
-
-
-# Wheels
-
-
-def rewritten(path: Path, changes: Mapping[str, bytes | None]) -> Path:
-    """Write the wheel again with members changed, added or (None) removed."""
-    with zipfile.ZipFile(path) as old:
-        members = {name: old.read(name) for name in old.namelist()}
-    for name, data in changes.items():
-        if data is None:
-            del members[name]
-        else:
-            members[name] = data
-    return make_zip(path, list(members.items()))
-
-
-@pytest.fixture
-def wheel(tmp_path: Path) -> Path:
-    return make_wheel(tmp_path, {"tiny/a.py": "a\n"})
-
-
-RECORD = "tiny-1.0.dist-info/RECORD"
-
-
-def test_a_wheel(wheel: Path) -> None:
-    assert sorted(read_wheel(wheel, config())) == [
-        b"tiny-1.0.dist-info/METADATA", b"tiny-1.0.dist-info/WHEEL",    b"tiny/a.py",
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("changes", "member", "reason"),
-    [
-        ({"tiny/a.py": b"evil\n"}, "tiny/a.py", "RECORD says sha256=.*the member has sha256="),
-        ({"tiny/b.py": b"extra"}, "tiny/b.py", "does not list"),
-        ({"tiny/a.py": None}, "tiny/a.py", "is missing"),
-        ({RECORD: None}, "RECORD", "0 RECORD files"),
-        ({"x-1.0.dist-info/RECORD": b""}, "RECORD", "2 RECORD files"),
-        ({RECORD: b"tiny/a.py\n"}, "tiny/a.py", "three fields"),
-        ({RECORD: b"../a.py,,\n"}, "../a.py", "leaves the archive"),
-        ({RECORD: b"tiny/a.py,md5=x,\n"}, "tiny/a.py", "no sha256"),
-        ({RECORD: b"tiny/a.py,sha256=a,\ntiny/a.py,sha256=b,\n"}, "tiny/a.py", "two hashes"),
-    ],
-)
-def test_a_record_that_disagrees(
-    wheel: Path, changes: dict[str, bytes | None], member: str, reason: str
-) -> None:
-    with pytest.raises(BadArchive, match=reason) as caught:
-        read_wheel(rewritten(wheel, changes), config())
-    assert caught.value.where == f"{wheel.name}: {member}"
-
-
-def test_quoted_names_in_record(wheel: Path) -> None:
-    name, data = 'tiny/E=1,N="2".json', b"{}"
-    digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
-    with zipfile.ZipFile(wheel) as old:
-        record = old.read(RECORD)
-    record += f'"tiny/E=1,N=""2"".json",sha256={digest},2\n'.encode()
-    files = read_wheel(rewritten(wheel, {name: data, RECORD: record}), config())
-    assert files[name.encode()] == File(FILE, data)
-
-
-def test_another_project_or_version(wheel: Path) -> None:
-    other = config()
-    for name, version, words in (
-        ("other", "1.0", "'tiny', pyproject.toml wants 'other'"),
-        ("tiny", "2.0", "'1.0', pyproject.toml wants '2.0'"),
-    ):
-        wanted = UpstreamConfig(
-            "tiny", "wheel", name, version, None, None, None, ("tiny",), other.layout
-        )
-        with pytest.raises(InputError, match=words):
-            read_wheel(wheel, wanted)
-
-
-def test_data_folders_go_where_an_installer_puts_them(tmp_path: Path) -> None:
-    data = "tiny-1.0.data"
-    made = make_wheel(
-        tmp_path,
-        {
-            "tiny/a.py": "", f"{data}/purelib/tiny/p.py": "p", f"{data}/data/share/s": "s",
-            f"{data}/scripts/run": "#!python", f"{data}/headers/h.h": "h",
-        },
-    )  # fmt: skip
-    files = [path for path in read_wheel(made, config()) if b"dist-info" not in path]
-    assert sorted(files) == [b"include/tiny/h.h", b"share/s", b"tiny/a.py", b"tiny/p.py"]
-    made = make_wheel(tmp_path, {"tiny/a.py": "1", f"{data}/purelib/tiny/a.py": "2"})
-    with pytest.raises(BadArchive, match="second member") as caught:
-        read_wheel(made, config())
-    assert caught.value.where.endswith(f"{data}/purelib/tiny/a.py")
-
-
-def test_an_installation_is_checked_file_by_file(wheel: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "site"
-    with zipfile.ZipFile(wheel) as archived:
-        archived.extractall(folder)
-    with (folder / RECORD).open("a") as record:
-        record.write("bin/tiny,sha256=x,1\ntiny-1.0.dist-info/INSTALLER,sha256=")
-        record.write("5hhM4Q4mYTT9z6QB6PGpUAW81PGNFrYrdXMj4oM_6ak,2\n")
-    (folder / "tiny-1.0.dist-info/INSTALLER").write_text("uv")
-    (folder / "tiny/__pycache__").mkdir()
-    (folder / "tiny/__pycache__/a.pyc").write_bytes(b"not recorded")
-    assert read_installed(folder, config()) == read_wheel(wheel, config())
-    (folder / "tiny/a.py").write_text("edited\n")
-    with pytest.raises(BadArchive, match="RECORD says") as caught:
-        read_installed(folder, config())
-    assert caught.value.where == "tiny: tiny/a.py"
-    (folder / "tiny/a.py").unlink()
-    with pytest.raises(BadArchive, match="missing") as caught:
-        read_installed(folder, config())
-    assert caught.value.where == "tiny: tiny/a.py"
-
-
-# Source distributions
-
-PKG_INFO = b"Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n"
-
-
-def make_sdist(path: Path, files: Mapping[str, bytes]) -> Path:
-    members = {"PKG-INFO": PKG_INFO, **files}
-    return make_tar(path, [(f"tiny-1.0/{name}", data) for name, data in members.items()])
-
-
-def test_an_sdist_in_repository_layout(tmp_path: Path) -> None:
-    made = make_sdist(
-        tmp_path / "tiny-1.0.tar.gz",
-        {
-            "csrc/a.cu": b"cu", "tiny/a.py": b"py", "tests/t.py": b"t", "tiny/_version.py": b"v",
-            "tiny.egg-info/SOURCES.txt": b"",
-        },
-    )  # fmt: skip
-    rules = {"tiny/": "tiny/", "csrc/": "tiny/data/csrc/"}
-    inside, outside = read_sdist(made, config("sdist", **rules))
-    assert sorted(inside) == [b"csrc/a.cu", b"tests/t.py", b"tiny/a.py"]
-    assert sorted(outside) == [b"tiny/_version.py"]
-
-
-def test_an_sdist_in_package_layout(tmp_path: Path) -> None:
-    made = make_sdist(
-        tmp_path / "tiny-1.0.tar.gz",
-        {"tiny/a.py": b"py", "tiny/_version.py": b"v", "pyproject.toml": b""},
-    )
-    inside, outside = read_sdist(made, config("sdist", **{"python/tiny/": "tiny/"}))
-    assert sorted(inside) == [b"python/tiny/a.py"]
-    assert sorted(outside) == [b"tiny/_version.py"]
-
-
-@pytest.mark.parametrize(
-    ("members", "words"),
-    [
-        ({"tiny-1.0/a.py": b"", "other/b.py": b""}, "one folder"),
-        ({"tiny-1.0/a.py": b""}, "no PKG-INFO"),
-        ({"tiny-1.0/PKG-INFO": PKG_INFO, "tiny-1.0/x": b""}, "no layout rule"),
-    ],
-)
-def test_what_is_no_sdist(tmp_path: Path, members: dict[str, bytes], words: str) -> None:
-    made = make_tar(tmp_path / "tiny-1.0.tar.gz", list(members.items()))
-    with pytest.raises(BadArchive, match=words):
-        read_sdist(made, config("sdist"))
-
-
-def test_a_link_that_leaves_the_tree_once_the_top_folder_is_gone(tmp_path: Path) -> None:
-    made = make_tar(
-        tmp_path / "tiny-1.0.tar.gz",
-        [
-            ("tiny-1.0/PKG-INFO", PKG_INFO),
-            ("tiny-1.0/tiny/a.py", b""),
-            (tar_entry("tiny-1.0/tiny/l", tarfile.SYMTYPE, "../../x"), b""),
-        ],
-    )
-    with pytest.raises(BadArchive, match="out of the tree") as caught:
-        read_sdist(made, config("sdist"))
-    assert caught.value.where == "tiny-1.0.tar.gz: tiny/l"

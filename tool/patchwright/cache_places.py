@@ -11,6 +11,7 @@ from pathlib import Path
 
 SHA256 = re.compile(r"[0-9a-f]{64}")
 _DIGEST = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24}|\.json)?")
+_TOOLKIT = re.compile(r"[0-9a-f]{16}|stubs|nothing")
 _OBJECT = re.compile(r"([0-9a-f]{64})(\.lock)?")
 
 
@@ -40,6 +41,11 @@ def workspaces(folder: Path) -> list[Path]:
 def digests(folder: Path) -> list[Path]:
     """Return what is named by a digest."""
     return [path for path in sorted(folder.glob("*")) if _DIGEST.fullmatch(path.name)]
+
+
+def toolkits(folder: Path) -> list[Path]:
+    """Return what `prebuild` completed CUDA toolkits with: stubs, and folders of links."""
+    return [path for path in sorted(folder.glob("*")) if _TOOLKIT.fullmatch(path.name)]
 
 
 def by_key(folder: Path) -> dict[str, list[Path]]:

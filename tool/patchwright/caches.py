@@ -28,6 +28,7 @@ from patchwright.cache_places import (
     objects,
     rows,
     slots,
+    toolkits,
     workspaces,
 )
 from patchwright.files import leftovers, lock_folder
@@ -36,12 +37,12 @@ DAY = 86400.0  # seconds
 _STORE = "objects.git"
 _PRUNED = ".objects.git.pruned"
 _APPLIED = "applied.sqlite"
+_HASHES = "hashes"
 _OTHERS = ("pristine", "archives", "git", _APPLIED, "slots", "objects", "startup",
-           "installed", "tmp", "wheels", "built", "compiled")  # fmt: skip
+           _HASHES, "toolkits", "tmp", "wheels", "built", "compiled")  # fmt: skip
 # Each entry is a folder named by a digest.
 _ENVIRONMENTS = {"patched wheels": "wheels", "built wheels": "built", "workspaces": "compiled"}
 _MIRROR = re.compile(r"[0-9a-f]{32}\.git")
-_NOTES = re.compile(r"[0-9a-f]{40}\.json")
 _PRISTINE = re.compile(r"[0-9a-f]{40}\.(json|lock)")
 # What git leaves when it is killed while it writes (index-pack, fetch).
 _GIT_LEFTOVERS = (
@@ -108,7 +109,8 @@ def holdings(cache: Path) -> list[Holding]:
         ("work-tree slots", "slots", lambda p: len(slots(p))),
         ("compiled objects", "objects", lambda p: len(list(objects(p)))),
         ("startup workspaces", "startup", lambda p: len(workspaces(p))),
-        ("checked files", "installed", lambda p: len(list(p.glob("*.json")))),
+        ("checked files", _HASHES, lambda p: int(p.is_file())),
+        ("toolkits", "toolkits", lambda p: len(toolkits(p))),
         *((kind, name, lambda p: len(digests(p))) for kind, name in _ENVIRONMENTS.items()),
         ("temporary files", "tmp", lambda p: len(list(p.iterdir()))),
     ]
@@ -158,6 +160,7 @@ class _Pruner:
                 return
             self._leftovers()
             if self.everything:
+                self._toolkits()
                 self._mirrors()
                 self._applied()
                 self._imports()
@@ -247,6 +250,15 @@ class _Pruner:
                 if not why:
                     self._remove("leftovers of killed runs", folder, [folder])
 
+    def _toolkits(self) -> None:
+        folder = self.cache / "toolkits"
+        if paths := toolkits(folder):
+            with _locked(None, folder) as why:
+                if why:
+                    self.done.kept.append(Kept("toolkits", folder, why))
+                else:
+                    self._remove("toolkits", folder, paths)
+
     def _mirrors(self) -> None:
         for mirror in sorted((self.cache / "git").glob("*.git")):
             if _MIRROR.fullmatch(mirror.name):
@@ -279,9 +291,8 @@ class _Pruner:
         pristine, archives = self.cache / "pristine", self.cache / "archives"
         records = [p for p in sorted(pristine.glob("*")) if _PRISTINE.fullmatch(p.name)]
         self._remove("pristine records", pristine, records)
-        checked = self.cache / "installed"
-        notes = [p for p in sorted(checked.glob("*.json")) if _NOTES.fullmatch(p.name)]
-        self._remove("checked files", checked, notes)
+        checked = self.cache / _HASHES
+        self._remove("checked files", checked, [checked] if checked.is_file() else [])
         kept = [p for p in sorted(archives.glob("*")) if SHA256.fullmatch(p.name)]
         self._remove("archives", archives, kept)
         store = self.cache / _STORE

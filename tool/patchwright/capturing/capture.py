@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from patchwright.capturing.installed import Installed, read_installed, site_packages, version_in
 from patchwright.capturing.owners import Owners, Run, owners_of, runs, tree_diff
+from patchwright.capturing.reading import InstalledTree, read_installed
 from patchwright.changes import FileChange
 from patchwright.editing import plans
 from patchwright.editing.carrying import Carried, Carrier, Item, Stopped
@@ -27,6 +27,7 @@ from patchwright.editing.rewriting import diff_between, file_name, new_patch
 from patchwright.editing.session import Bench
 from patchwright.editing.splitting import pieces_of, stages
 from patchwright.editing.transaction import begin
+from patchwright.environment.installed import site_packages, version_in
 from patchwright.errors import AnswerNo, InputError, PatchwrightError
 from patchwright.quoting import display
 
@@ -154,7 +155,7 @@ def _read(project: Project, carrier: Carrier, site: Path, name: str, done: Captu
     )  # fmt: skip
 
 
-def _closest(store: ObjectStore, states: Sequence[str], installed: Installed) -> int:
+def _closest(store: ObjectStore, states: Sequence[str], installed: InstalledTree) -> int:
     """Return the state from which the fewest files differ, then the fewest lines; the latest."""
     files = [tuple(changes(store, state, installed.tree)) for state in states]
     fewest = min(len(found) for found in files)

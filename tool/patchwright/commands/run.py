@@ -22,16 +22,20 @@ def command(invocation: Invocation, folder: Path | None, words: tuple[str, ...])
     CMD takes this process's place. Nothing that PYTHONPATH or a JIT workspace of another
     state holds gets in.
     """
+    from patchwright.environment.installed import site_packages
+    from patchwright.environment.jit_ninja import with_ninja
     from patchwright.environment.locking import required_environment
     from patchwright.environment.record import environment_folder
-    from patchwright.environment.running import hold_workspaces, run_variables
+    from patchwright.environment.running import hold, run_variables, workspaces
     from patchwright.project import Project
 
     project = Project.open(invocation.directory)
     environment = required_environment(project)
     place = environment_folder(project, folder)
     variables = run_variables(project, place, environment, os.environ)
-    hold_workspaces(project, place)
+    folders = workspaces(project, place)
+    hold(folders.values())
+    variables = with_ninja(folders, site_packages(place), project.cache_dir, variables)
     try:
         os.execvpe(words[0], words, variables)  # noqa: S606
     except OSError as error:

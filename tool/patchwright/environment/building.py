@@ -7,6 +7,7 @@ running anything; a backend that asks for more fails with the name of what is mi
 from __future__ import annotations
 
 import hashlib
+import os
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -189,13 +190,27 @@ def source_wheel(
     project: Project, name: str, tree: str, environment: LockedEnvironment, machine: str,
     version: str, *, finds: Sequence[Path] = (), offline: bool = False,
 ) -> Path:  # fmt: skip
-    """Build an upstream's tree, patched or not, and return the wheel."""
+    """Build an upstream's tree, patched or not, and return the wheel.
+
+    ``version`` goes into its version files and to backends that ask git for it.
+    """
+    from patchwright.environment.metadata import with_version
     from patchwright.materialise import write_tree
+    from patchwright.upstreams.layout import to_repository
+
+    config = project.upstream(name)
 
     with temporary_folder(project.cache_dir / "tmp") as (folder, _):
         source = folder / name
         write_tree(project.store, tree, source)
+        for file in config.version_files:
+            path = to_repository(config.layout, file.encode())
+            place = source / os.fsdecode(path) if path is not None else None
+            if place is not None and place.is_file():  # else the build makes it
+                data = with_version(file.encode(), place.read_bytes(), config.version, version)
+                place.write_bytes(data)
+        key = " ".join(("tree", tree, *config.version_files))
         return build_wheel(
-            project, source, f"tree {tree}", environment, machine, version=version,
-            finds=finds, offline=offline,
+            project, source, key, environment, machine, version=version, finds=finds,
+            offline=offline,
         )  # fmt: skip

@@ -5,7 +5,6 @@ What cannot be told is said, and never counts as agreement.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
@@ -14,8 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from patchwright.environment import workspace
+from patchwright.environment.comparing import differences
+from patchwright.environment.hashes import KnownHashes
 from patchwright.environment.imports import Imports, ask, suspects
-from patchwright.environment.installed import Distribution, Known, Site, differences
+from patchwright.environment.installed import Distribution, Site
 from patchwright.environment.locked import LockedEnvironment, read_environment
 from patchwright.environment.metadata import local_version
 from patchwright.environment.named import start_variables
@@ -177,9 +178,15 @@ class _Check:
                 trees = [self.rebuilt.trees[config.name]]
             if trees:
                 return local_version(config.version, trees[-1])
-        elif there is not None:
+        elif there is not None and not self._is_built(config):
             self.drift.unknown.append(f"{name} is as upstream made it: no patches are in it")
         return config.version
+
+    def _is_built(self, config: UpstreamConfig) -> bool:
+        """Whether ``rebuild`` built it from patched source: a backend may keep its version."""
+        entry = self.project.lock.upstream(config.name) if self.project.lock is not None else None
+        tree = self.rebuilt.trees.get(config.name) if self.rebuilt is not None else None
+        return config.source != "wheel" and entry is not None and tree not in (None, entry.tree)
 
     def _packages(self, versions: Mapping[str, str]) -> list[Distribution]:
         """Compare versions; return the distributions whose files are to be compared."""
@@ -221,9 +228,7 @@ class _Check:
             else:
                 readable.append(each)
         drift.files = sum(len(d.rows) for d in readable)
-        name = hashlib.sha256(os.fsencode(self.site.packages)).hexdigest()[:40]
-        known = Known(self.project.cache_dir / "installed" / f"{name}.json")
-        for found in differences(readable, known):
+        for found in differences(readable, KnownHashes(self.project.cache_dir / "hashes")):
             place = self.site.distributions[found.distribution].folder / os.fsdecode(found.path)
             drift.add("file", place, f"is {found.what} ({found.distribution})")
         if self.carried is None:

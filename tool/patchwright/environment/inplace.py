@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from patchwright.environment.installed import Distribution, Site, differences
+from patchwright.environment.comparing import differences
+from patchwright.environment.installed import Distribution, Site
 from patchwright.environment.transaction import Carried, Move, SiteFiles, sha256, source_of
 from patchwright.errors import AnswerNo, InputError
 from patchwright.lock import patch_file

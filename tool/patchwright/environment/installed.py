@@ -1,4 +1,4 @@
-"""What is installed in an environment, and how it differs from what its RECORDs say.
+"""What is installed in an environment.
 
 An environment is a folder with an interpreter: a virtual one, or the prefix of a Python
 in a container image. Its interpreter is asked where packages lie; nothing of them is
@@ -8,34 +8,26 @@ imported. RECORD is the list that every installer leaves (Python packaging speci
 
 from __future__ import annotations
 
-import base64
-import contextlib
-import hashlib
+import csv
 import json
 import os
-import stat
 import subprocess
-import time
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
 
 from patchwright.environment.metadata import read_record
 from patchwright.errors import InputError
 
+# What installers write for themselves: it differs from one installation to the next.
+BOOKKEEPING = frozenset({b"RECORD", b"INSTALLER", b"REQUESTED", b"direct_url.json",
+                         b"uv_cache.json", b"uv_build.json"})  # fmt: skip
 _START = 60.0  # seconds that an interpreter may take to say where it is
 _ASK = (
     "import json, platform, sysconfig\n"
     "p = sysconfig.get_paths()\n"
     "print(json.dumps([platform.python_version(), p['purelib'], p['platlib']]))\n"
 )
-_ALGORITHMS = ("sha256", "sha384", "sha512")
-_LARGE = 1 << 18  # bytes; smaller files are read as fast as they are looked up
-_RACY = 50_000_000  # nanoseconds: a file changed again within one tick keeps its times
-_AT_ONCE = 64  # files in one task: a thread for each costs more than reading it
 
 
 @dataclass(frozen=True)
@@ -56,7 +48,7 @@ class Site:
     @cached_property
     def distributions(self) -> dict[str, Distribution]:
         """Everything installed, by canonical name, as it was when first asked for."""
-        return {d.name: d for folder in self.folders for d in _distributions(folder)}
+        return {n: d for folder in self.folders for n, d in distributions(folder).items()}
 
 
 @dataclass(frozen=True)
@@ -68,39 +60,47 @@ class Distribution:
     folder: Path
     info: bytes
 
+    @property
+    def place(self) -> Path:
+        """Its ``.dist-info`` folder."""
+        return self.folder / os.fsdecode(self.info)
+
     @cached_property
     def rows(self) -> list[tuple[bytes, str, str]]:
         """The rows of RECORD: path, hash, size. InputError where there is none to read."""
-        path = self.folder / os.fsdecode(self.info) / "RECORD"
+        path = self.place / "RECORD"
         try:
             return read_record(path.read_bytes())
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, csv.Error) as error:
             raise InputError(
                 f"the list of {self.name}'s files cannot be read: {error}", where=str(path),
                 next_step=f"install {self.name} {self.version} again",
             ) from error  # fmt: skip
 
+    @cached_property
+    def files(self) -> dict[bytes, str]:
+        """The recorded hash (or nothing) of each file, without bytecode and bookkeeping."""
+        own = self.info + b"/"
+        return {
+            path: digest
+            for path, digest, _ in self.rows
+            if not path.endswith(b".pyc")
+            and not (path.startswith(own) and path[len(own) :] in BOOKKEEPING)
+        }
+
     @property
     def has_record(self) -> bool:
         """Whether its installer left a list of its files; a system's own package has none."""
-        return (self.folder / os.fsdecode(self.info) / "RECORD").is_file()
+        return (self.place / "RECORD").is_file()
 
     @cached_property
     def is_editable(self) -> bool:
         """Whether it only points to a source folder elsewhere."""
-        path = self.folder / os.fsdecode(self.info) / "direct_url.json"
+        path = self.place / "direct_url.json"
         try:
             return bool(json.loads(path.read_bytes())["dir_info"]["editable"])
         except (OSError, ValueError, KeyError, TypeError):
             return False
-
-
-class Difference(NamedTuple):
-    """One way in which a distribution is not what its RECORD says; ``path`` from its folder."""
-
-    distribution: str
-    path: bytes
-    what: Literal["changed", "missing", "extra"]
 
 
 def find_site(directory: Path) -> Site:
@@ -126,192 +126,46 @@ def find_site(directory: Path) -> Site:
     return Site(root, python, version, Path(pure), Path(platform))
 
 
-def _distributions(folder: Path) -> Iterator[Distribution]:
+def site_packages(environment: Path) -> Path:
+    """Return the folder with an environment's packages; a site-packages folder is its own.
+
+    Nothing is run for it. Raises InputError.
+    """
+    step = "name one with --env: a virtual environment, or its site-packages"
+    if not environment.is_dir():
+        raise InputError("there is no such environment", where=str(environment), next_step=step)
+    found = sorted(environment.glob("lib/python3*/site-packages"))
+    if not found and any(environment.glob("*.dist-info")):
+        return environment
+    if len(found) != 1:
+        raise InputError(
+            f"this folder has {len(found) or 'no'} site-packages", where=str(environment),
+            next_step=step,
+        )  # fmt: skip
+    return found[0]
+
+
+def distributions(folder: Path) -> dict[str, Distribution]:
+    """Return what is installed in a site-packages folder, by canonical name."""
     from packaging.utils import canonicalize_name
 
     try:
         names = sorted(e.name for e in os.scandir(os.fsencode(folder)))
     except OSError:
-        return
+        return {}
+    found: dict[str, Distribution] = {}
     for name in names:
         if name.endswith(b".dist-info"):
             stem, _, version = os.fsdecode(name).removesuffix(".dist-info").rpartition("-")
             if stem:
-                yield Distribution(canonicalize_name(stem), version, folder, name)
-
-
-class Known:
-    """Large files that were found right before, by what changes when they do.
-
-    The change time cannot be set back. Ten gigabytes of libraries are hashed once; a
-    cache in ``file`` that cannot be read or written only costs time.
-    """
-
-    def __init__(self, file: Path | None = None) -> None:
-        self.file = file
-        self._before: dict[str, list[Any]] = {}
-        self._now: dict[str, list[Any]] = {}
-        if file is not None:
-            with contextlib.suppress(OSError, ValueError):
-                self._before = dict(json.loads(file.read_bytes()))
-
-    def has(self, place: bytes, status: os.stat_result, recorded: str) -> bool:
-        """Return whether a file was found right, and is the one that was."""
-        if self._before.get(_name(place)) != _proof(status, recorded):
-            return False
-        self.add(place, status, recorded)
-        return True
-
-    def add(self, place: bytes, status: os.stat_result, recorded: str) -> None:
-        """Note that a file is right; one that changed just now may change unseen."""
-        if status.st_size >= _LARGE and time.time_ns() - status.st_ctime_ns > _RACY:
-            self._now[_name(place)] = _proof(status, recorded)
-
-    def keep(self) -> None:
-        """Write what is known for the next time."""
-        from patchwright.files import sweep, write_atomically
-
-        if self.file is not None and self._now != self._before:
-            with contextlib.suppress(OSError):
-                sweep(self.file.parent, self.file.name)
-                write_atomically(self.file, json.dumps(self._now).encode())
-
-
-def _name(place: bytes) -> str:
-    return place.decode("latin-1")
-
-
-def _proof(status: os.stat_result, recorded: str) -> list[Any]:
-    return [status.st_ctime_ns, status.st_mtime_ns, status.st_size, status.st_ino, recorded]
-
-
-def differences(
-    distributions: Sequence[Distribution], known: Known | None = None
-) -> list[Difference]:
-    """Return every changed, missing and extra file of ``distributions``, sorted.
-
-    Bytecode is not compared here. Files are hashed by several threads; extra are files in
-    a distribution's own folders that no RECORD beside it lists.
-    """
-    known = known or Known()
-    tasks: list[list[tuple[Distribution, bytes, str, str]]] = [[]]
-    for distribution in distributions:
-        for path, digest, size in distribution.rows:
-            if path.endswith(b".pyc") or not digest:
-                continue
-            if len(tasks[-1]) >= _AT_ONCE:
-                tasks.append([])
-            tasks[-1].append((distribution, path, digest, size))
-    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-        parts = pool.map(lambda task: _compared(task, known), tasks)
-        found = [difference for part in parts for difference in part]
-    known.keep()
-    return sorted(_own(found, distributions) + _extra(distributions))
-
-
-def _own(found: list[Difference], distributions: Sequence[Distribution]) -> list[Difference]:
-    """Leave out changed files that another distribution brought to the same place.
-
-    Real ones do: flashinfer-python and torch-c-dlpack-ext both install build_backend.py,
-    and the last one wins.
-    """
-    folders = {d.name: d.folder for d in distributions}
-    left = []
-    for difference in found:
-        folder = folders[difference.distribution]
-        place = os.fsencode(folder) + b"/" + difference.path
-        others = _distributions(folder) if difference.what == "changed" else ()
-        if not any(
-            path == difference.path and digest and _compare(place, digest, size, Known()) is None
-            for other in others for path, digest, size in _rows(other)
-        ):  # fmt: skip
-            left.append(difference)
-    return left
-
-
-def _compared(
-    task: Iterable[tuple[Distribution, bytes, str, str]], known: Known
-) -> list[Difference]:
-    found = []
-    for distribution, path, digest, size in task:
-        what = _compare(os.fsencode(distribution.folder) + b"/" + path, digest, size, known)
-        if what is not None:
-            found.append(Difference(distribution.name, path, what))
+                own = canonicalize_name(stem)
+                found[own] = Distribution(own, version, folder, name)
     return found
 
 
-def _compare(
-    place: bytes, recorded: str, size: str, known: Known
-) -> Literal["changed", "missing"] | None:
-    """Compare one file with its row in RECORD; None where they agree."""
-    algorithm, _, value = recorded.partition("=")
-    try:
-        # Asked before it is opened: a pipe would be waited for.
-        status = os.stat(place)  # noqa: PTH116 - thousands of them
-        if not stat.S_ISREG(status.st_mode) or (size and status.st_size != int(size)):
-            return "changed"
-        if known.has(place, status, recorded):
-            return None
-        with open(place, "rb", buffering=0) as stream:  # noqa: PTH123
-            data = stream.read()
-    except FileNotFoundError:
-        return "missing"
-    except (OSError, ValueError):
-        return "changed"
-    if algorithm in _ALGORITHMS:
-        digest = base64.urlsafe_b64encode(hashlib.new(algorithm, data).digest())
-        if digest.rstrip(b"=").decode() == value.rstrip("="):
-            known.add(place, status, recorded)
-            return None
-    return "changed"
+def version_in(site: Path, distribution: str) -> str | None:
+    """Return the version of a distribution that is installed; None where it is not."""
+    from packaging.utils import canonicalize_name
 
-
-def _extra(distributions: Sequence[Distribution]) -> list[Difference]:
-    """Return the files that stand in the folders of ``distributions`` and in no RECORD."""
-    found: list[Difference] = []
-    for folder in {d.folder for d in distributions}:
-        owners: dict[bytes, str] = {}
-        wanted = [d for d in distributions if d.folder == folder]
-        for distribution in wanted:
-            for path, _, _ in distribution.rows:
-                top = path.partition(b"/")[0]
-                if b"/" in path and top not in (b"..", b"__pycache__"):
-                    owners.setdefault(top, distribution.name)
-        # Two distributions may share a folder (nvidia/…): what the other brought is known.
-        listed = {path for d in wanted for path, _, _ in d.rows}
-        strangers: set[bytes] | None = None
-        for top, owner in sorted(owners.items()):
-            for path in _files(os.fsencode(folder), top):
-                if path in listed:
-                    continue
-                if strangers is None:
-                    others = (d for d in _distributions(folder) if d not in wanted)
-                    strangers = {path for d in others for path, _, _ in _rows(d)}
-                if path not in strangers:
-                    found.append(Difference(owner, path, "extra"))
-    return found
-
-
-def _rows(distribution: Distribution) -> list[tuple[bytes, str, str]]:
-    try:
-        return distribution.rows
-    except InputError:
-        return []
-
-
-def _files(folder: bytes, top: bytes) -> Iterator[bytes]:
-    """Yield the files below ``top``, bytecode left out; links to folders are not followed."""
-    todo = [top]
-    while todo:
-        at = todo.pop()
-        try:
-            entries = list(os.scandir(folder + b"/" + at))
-        except OSError:
-            continue
-        for entry in entries:
-            path = at + b"/" + entry.name
-            if entry.is_dir(follow_symlinks=False):
-                if entry.name != b"__pycache__":
-                    todo.append(path)
-            elif not entry.name.endswith(b".pyc"):
-                yield path
+    found = distributions(site).get(canonicalize_name(distribution))
+    return found.version if found is not None else None

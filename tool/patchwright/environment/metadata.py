@@ -81,21 +81,32 @@ def patched_metadata(metadata: bytes, old: str, new: str) -> bytes:
     return metadata[: found.start(1)] + new.encode() + metadata[found.end(1) :]
 
 
+def recorded(digest: bytes) -> str:
+    """Return a sha256 as RECORD writes it."""
+    return "sha256=" + base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
+
+
 def recorded_hash(data: bytes) -> str:
     """Return how RECORD writes the hash of a file."""
-    digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
-    return f"sha256={digest}"
+    return recorded(hashlib.sha256(data).digest())
 
 
 def read_record(record: bytes) -> list[tuple[bytes, str, str]]:
     """Return the rows of a RECORD: path, hash (``sha256=…`` or empty), size."""
+    found: list[tuple[bytes, str, str]] = []
+    if b'"' not in record:
+        # Nothing is quoted, as in nearly all of them: there is no need for a parser.
+        for line in record.splitlines():
+            path, _, rest = line.partition(b",")
+            digest, _, size = rest.decode().partition(",")
+            if line:
+                found.append((path, digest, size))
+        return found
     text = record.decode("utf-8", "surrogateescape")
-    rows = csv.reader(io.StringIO(text, newline=""))
-    found = []
-    for row in rows:
+    for row in csv.reader(io.StringIO(text, newline="")):
         if row:
-            path, digest, size = [*row, "", ""][:3]
-            found.append((path.encode("utf-8", "surrogateescape"), digest, size))
+            name, digest, size = [*row, "", ""][:3]
+            found.append((name.encode("utf-8", "surrogateescape"), digest, size))
     return found
 
 

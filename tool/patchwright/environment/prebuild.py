@@ -12,7 +12,6 @@ import hashlib
 import json
 import os
 import re
-import shlex
 import shutil
 import subprocess
 import time
@@ -20,19 +19,16 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from patchwright.environment import jit_inner
-from patchwright.environment.closure import Closure
 from patchwright.environment.installed import Site
+from patchwright.environment.objects import Objects, do_nothing
 from patchwright.environment.toolkit import Toolkit
 from patchwright.environment.workspace import MANIFEST, Hashes, Manifest
 from patchwright.errors import AnswerNo, PatchwrightError
 from patchwright.smoke.jit import target
-from patchwright.smoke.ninja import NinjaFile, parse_ninja
-from patchwright.smoke.objects import ObjectCache
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -154,43 +150,36 @@ class Prebuilder:
     def _build(
         self, spec: Mapping[str, Any], folder: Path, built: Built, jobs: int, handle: int
     ) -> None:
-        ninja = Path(spec["ninja"])
-        parts = _objects(parse_ninja(ninja.read_text("utf-8")), self.site, self.toolkit, folder)
-        closure = Closure(self.hashes)
-        inputs = {p.output: closure.of(p.source, p.folders) for p in parts}
-        everything = {path: self.hashes.of(path) for files in inputs.values() for path in files}
-        ninja_digest = hashlib.sha256(ninja.read_bytes()).hexdigest()
-        if self._is_ready(folder, spec["name"], ninja_digest, everything):
+        variables = self._variables()
+        objects = Objects(
+            folder, self.site.packages, self.toolkit.home, self.toolkit.compiler.identity,
+            self.cache, variables, self.hashes,
+        )  # fmt: skip
+        ninja = hashlib.sha256(objects.text).hexdigest()
+        if self._is_ready(folder, spec["name"], ninja, objects.hashes):
             built.outcome = "ready"
             return
         for name in (MANIFEST, *_LOGS):
             (folder / name).unlink(missing_ok=True)
         (folder / f"{spec['name']}.so").unlink(missing_ok=True)
-        keys = {p.output: _key(p, inputs[p.output], self) for p in parts}
-        store = ObjectCache(self.cache / "objects")
-        hits = [p for p in parts if self._place(p, inputs[p.output], store, keys[p.output])]
-        for part in parts:
-            if part not in hits:
-                Path(part.output).unlink(missing_ok=True)
+        hits = objects.restore()
         if hits:
-            self._ninja(folder, [p.output for p in hits], jobs, handle, compile_nothing=True)
-        self.say(f"{built.name}: {len(hits)} objects reused, {len(parts) - len(hits)} to compile")
+            self._ninja(folder, hits, jobs, handle, do_nothing(self.cache, variables["PATH"]))
+        count = len(objects.parts) - len(hits)
+        self.say(f"{built.name}: {len(hits)} objects reused, {count} to compile")
         self._ninja(folder, [], jobs, handle)
-        for part in parts:
-            if part not in hits:
-                data = Path(part.output).read_bytes()
-                store.get(keys[part.output], lambda data=data: data)  # type: ignore[misc]
+        objects.keep(but=hits)
         left = self._ninja(folder, ["-n"], jobs, handle)
         if "no work to do" not in left:
             raise AnswerNo(
                 "ninja would compile it again at the start", where=str(folder),
                 next_step="see that the clock is right and that no source is from the future",
             )  # fmt: skip
-        results = [*(Path(p.output).name for p in parts), f"{spec['name']}.so"]
+        results = [*(Path(p.output).name for p in objects.parts), f"{spec['name']}.so"]
         fresh = Hashes()
         digests = {name: fresh.of(str(folder / name)) for name in results}
-        Manifest(spec["entry"], ninja_digest, everything, digests).write(folder)
-        built.reused, built.compiled = len(hits), len(parts) - len(hits)
+        Manifest(spec["entry"], ninja, objects.hashes, digests).write(folder)
+        built.reused, built.compiled = len(hits), count
         built.outcome = "compiled" if built.compiled else "reused"
 
     def _is_ready(self, folder: Path, name: str, ninja: str, inputs: Mapping[str, str]) -> bool:
@@ -204,37 +193,19 @@ class Prebuilder:
             folder, ["-n"], 1, -1
         )
 
-    def _place(self, part: _Part, inputs: list[str], store: ObjectCache, key: str) -> bool:
-        """Put a known object in its place, with what ninja has to know of it."""
-        try:
-            data = store.get(key, _missing)
-        except KeyError:
-            return False
-        output = Path(part.output)
-        output.unlink(missing_ok=True)
-        output.write_bytes(data)
-        words = " ".join(path.replace(" ", "\\ ") for path in inputs)
-        output.with_name(f"{output.name}.d").write_text(f"{part.output}: {words}\n", "utf-8")
-        return True
-
     def _ninja(
         self, folder: Path, arguments: list[str], jobs: int, handle: int,
-        *, compile_nothing: bool = False,
+        changed: Mapping[str, str] | None = None,
     ) -> str:  # fmt: skip
-        """Run the ninja that the start would run. With ``compile_nothing`` it only takes note
-        of the objects that are there: the compilers are told to do nothing.
-        """
+        """Run the ninja that the start would run; return what it says."""
         variables = self._variables()
-        if compile_nothing:
-            # nvcc then prints what it would do; any other compiler is found on PATH.
-            variables["NVCC_PREPEND_FLAGS"] = "--dryrun"
-            variables["PATH"] = f"{_do_nothing(self.cache)}{os.pathsep}{variables['PATH']}"
-        program = shutil.which("ninja", path=self._variables()["PATH"])
+        program = shutil.which("ninja", path=variables["PATH"])
         if program is None:
             raise AnswerNo(
                 "there is no ninja", where=str(self.site.root),
                 next_step="install ninja into the environment",
             )  # fmt: skip
+        variables |= changed or {}
         done = subprocess.run(
             [program, "-C", str(folder), "-f", str(folder / "build.ninja"), "-j", str(jobs),
              *arguments],
@@ -252,66 +223,12 @@ class Prebuilder:
         return done.stdout
 
 
-class _Part(NamedTuple):
-    """One object: its source, its command with places named, where headers are looked for."""
-
-    source: str
-    output: str
-    command: str
-    folders: tuple[str, ...]
-
-
-def _objects(ninja: NinjaFile, site: Site, kit: Toolkit, folder: Path) -> list[_Part]:
-    workspace = folder.parent.parent
-    places = {
-        str(workspace): "$workspace", str(workspace.resolve()): "$workspace",
-        str(site.packages.resolve()): "$site", str(site.packages): "$site",
-        str(kit.home): "$cuda_home",
-    }  # fmt: skip
-    found = []
-    for source, (command, output) in ninja.commands.items():
-        text = ninja.expand(command, keep=frozenset(), **{"in": source, "out": output})
-        words = shlex.split(text)
-        folders = [w[2:] for w in words if w.startswith("-I") and len(w) > 2]
-        folders += [b for a, b in pairwise(words) if a in ("-isystem", "-I")]
-        own = tuple(f for f in folders if not f.startswith(str(kit.home)))
-        for place, name in places.items():
-            text = text.replace(place, name)
-        found.append(_Part(source, output, text, own))
-    return found
-
-
-def _key(part: _Part, inputs: list[str], builder: Prebuilder) -> str:
-    """Return what an object is known by: command, compiler and the content of its inputs."""
-    site = str(builder.site.packages)
-    lines = [part.command, builder.toolkit.compiler.identity]
-    lines += sorted(f"{p.removeprefix(site)} {builder.hashes.of(p)}" for p in inputs)
-    return hashlib.sha256("\0".join(lines).encode()).hexdigest()
-
-
 def _other_targets(spec: Mapping[str, Any], arch: str) -> str:
     """Return what a module is built for where that is nothing of what is asked, else nothing."""
     targets = dict.fromkeys(_GENCODE.findall(Path(spec["ninja"]).read_text("utf-8")))
     if not targets or any(target(a) in targets for a in arch.split()):
         return ""
     return ", ".join(f"sm_{name}" for name in targets)
-
-
-def _missing() -> bytes:
-    raise KeyError
-
-
-def _do_nothing(cache: Path) -> Path:
-    """Return a folder of compilers that do nothing and succeed."""
-    folder = cache / "toolkits" / "nothing"
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in ("c++", "g++", "clang++"):
-        if not (folder / name).exists():
-            temporary = folder / f"{name}.{os.getpid()}"
-            temporary.write_text("#!/bin/sh\nexit 0\n", "ascii")
-            temporary.chmod(0o755)
-            temporary.replace(folder / name)
-    return folder
 
 
 @contextmanager

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from patchwright.environment.building import build_wheel, found_in, hashed, source_wheel, uv_twice
 from patchwright.environment.content import (
+    Content,
     change,
     digest_of,
     finish,
-    installed,
+    hashes_of,
     losers,
     refuse_disputed,
-    site_packages,
 )
 from patchwright.environment.fetching import fetch_packages
 from patchwright.environment.hashes import KnownHashes
+from patchwright.environment.installed import site_packages
 from patchwright.environment.locked import SDIST, LockedPackage
 from patchwright.environment.locking import required_environment
 from patchwright.environment.machine import checked_machine
@@ -81,14 +83,17 @@ class Rebuild:
         patched = patched_distributions(self.project, state)
         with built_beside(self.folder) as (new, lock):
             self._make(new, lock)
-            self._install_packages(new, lock)
-            self._install_upstreams(new, lock, wheels)
-            site = site_packages(new)
-            refuse_disputed(site, self.own)
-            self._change_companions(site, patched)
-            finish(site, self.own)
+            content = Content(site_packages(new))
+            self._install_packages(new, lock, content)
+            with ThreadPoolExecutor(1) as pool:  # hashes are asked for while uv works
+                known = pool.submit(hashes_of, content, self.hashes)
+                self._install_upstreams(new, lock, wheels)
+            refuse_disputed(content, self.own)
+            self._change_companions(content, patched)
+            finish(content, self.own)
             self.project.progress("checking every file")
-            digest, versions = digest_of(site, self.hashes)
+            again = self.own | {each.distribution for each in patched}
+            digest, versions = digest_of(content, self.hashes, known.result(), again)
             record = EnvironmentRecord(
                 project=str(self.project.root), python=self.environment.python,
                 machine=self.machine, digest=digest, trees=dict(state.trees),
@@ -146,7 +151,7 @@ class Rebuild:
         if not cfg.is_file():
             raise PatchwrightError("uv made no environment", where=str(new), next_step="try again")
 
-    def _install_packages(self, new: Path, lock: int) -> None:
+    def _install_packages(self, new: Path, lock: int, content: Content) -> None:
         from packaging.utils import canonicalize_name
 
         count = self.environment.counts()[self.machine]
@@ -161,7 +166,7 @@ class Rebuild:
             )
         folders = [path.parent for path in made]
         self._sync(new, lock, lines, ["sync", "--allow-empty-requirements"], folders)
-        for name in losers(site_packages(new), self.hashes):
+        for name in losers(content, self.hashes):
             again = [line for line in lines if line.startswith(f"{name}==")]
             self._sync(new, lock, again, ["install", "--no-deps", "--reinstall"], folders)
 
@@ -212,11 +217,11 @@ class Rebuild:
             )
         refuse(said, "rebuild")
 
-    def _change_companions(self, site: Path, patched: Sequence[PatchedDistribution]) -> None:
-        there = installed(site)
+    def _change_companions(self, content: Content, patched: Sequence[PatchedDistribution]) -> None:
+        there = content.distributions
         for distribution in patched:
             if distribution.distribution not in self.own and distribution.distribution in there:
-                change(site, there[distribution.distribution], distribution)
+                change(there[distribution.distribution], distribution)
 
     # Packages without a wheel
 

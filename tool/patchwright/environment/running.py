@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from patchwright.environment.content import compiled_from, installed, site_packages
+from patchwright.environment.content import compiled_from
+from patchwright.environment.installed import distributions, site_packages
 from patchwright.environment.wanted import read_wanted
 from patchwright.errors import PatchwrightError
 from patchwright.files import lock_folder
@@ -55,9 +56,9 @@ def run_variables(
     return inner
 
 
-def hold_workspaces(project: Project, folder: Path) -> None:
+def hold(folders: Iterable[Path]) -> None:
     """Make the workspaces and lock them for this process and all that it becomes or starts."""
-    for workspace in workspaces(project, folder).values():
+    for workspace in folders:
         with contextlib.suppress(OSError):
             workspace.mkdir(parents=True, exist_ok=True)
             os.utime(workspace)
@@ -77,8 +78,7 @@ def workspaces(project: Project, folder: Path) -> dict[str, Path]:
         return {}
     from patchwright.environment.patched import distribution_name
 
-    site = site_packages(folder)
-    there = installed(site)
+    there = distributions(site_packages(folder))
     own = {distribution_name(u) for u in project.config.upstreams.values()}
     companions = {c.distribution for u in project.config.upstreams.values() for c in u.companions}
     others = [f"{d.name}=={d.version}" for d in there.values() if d.name not in own | companions]
@@ -86,7 +86,7 @@ def workspaces(project: Project, folder: Path) -> dict[str, Path]:
     return {
         name: project.cache_dir
         / "compiled"
-        / _key(place, compiled_from(site, own, prefixes), others)
+        / _key(place, compiled_from({n: there[n] for n in own & there.keys()}, prefixes), others)
         for name, prefixes in wanted.workspaces.items()
     }
 

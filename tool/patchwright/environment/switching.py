@@ -13,6 +13,7 @@ import errno
 import glob
 import os
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,14 +25,16 @@ from patchwright.files import lock_folder
 _EXCHANGE = 2  # RENAME_EXCHANGE of linux/fs.h
 _AT_FDCWD = -100  # fcntl.h
 _OLD = "old"
+_PATIENCE = 0.2  # seconds: a small environment is gone by then
 
 
 @contextmanager
 def built_beside(folder: Path) -> Iterator[tuple[Path, int]]:
     """Yield a new folder beside ``folder`` and the descriptor that locks it.
 
-    It is removed at the end unless it was put in place. What killed runs left is cleaned
-    up first. Raises PatchwrightError where nothing can be written there.
+    What is there in the end is removed: the old environment if the new one was put in
+    place. What killed runs left is cleaned up first. Raises PatchwrightError where nothing
+    can be written there.
     """
     prefix = f".{folder.name}.patchwright-"
     try:
@@ -47,9 +50,39 @@ def built_beside(folder: Path) -> Iterator[tuple[Path, int]]:
         raise _unwritable(error, folder) from error
     try:
         yield new, lock
+    except BaseException:
+        shutil.rmtree(new, ignore_errors=True)
+        raise
+    else:
+        _remove(new)
     finally:
         os.close(lock)
-        shutil.rmtree(new, ignore_errors=True)
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder that nobody uses; one that takes longer outlives this process.
+
+    Who removes it has it locked, so that no other takes it for a leftover meanwhile. If
+    that one is killed, the next rebuild finds a leftover.
+    """
+    program = shutil.which("rm", path=os.defpath)
+    try:
+        lock = lock_folder(folder, wait=False)
+    except OSError:
+        return  # it is gone, or another one removes it
+    try:
+        if program is None:
+            shutil.rmtree(folder, ignore_errors=True)
+            return
+        removing = subprocess.Popen(
+            [program, "-rf", "--", str(folder)], cwd="/", start_new_session=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            pass_fds=(lock,),
+        )  # fmt: skip
+    finally:
+        os.close(lock)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        removing.wait(_PATIENCE)
 
 
 def put_in_place(new: Path, folder: Path) -> None:
@@ -94,14 +127,10 @@ def _recover(folder: Path, prefix: str) -> None:
     """Put back an environment that was moved aside; remove what nobody builds any more."""
     for path in sorted(folder.parent.glob(f"{glob.escape(prefix)}*")):
         with contextlib.suppress(OSError):
-            lock = lock_folder(path, wait=False)
-            try:
-                if path.name.endswith(f".{_OLD}") and not folder.exists():
-                    path.rename(folder)
-                else:
-                    shutil.rmtree(path)
-            finally:
-                os.close(lock)
+            if path.name.endswith(f".{_OLD}") and not folder.exists():
+                path.rename(folder)
+            else:
+                _remove(path)
 
 
 def _unwritable(error: OSError, folder: Path) -> PatchwrightError:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from patchwright.errors import PatchwrightError
+from patchwright.files import hold_folder
 from patchwright.smoke.compiler import Compiler, find_compiler
 
 _LINKED = ("bin", "include", "nvvm", "lib")
@@ -32,14 +33,15 @@ def toolkit(cache: Path, named: str = "") -> Toolkit:
     where what is missing cannot be made.
     """
     compiler = find_compiler(named=named)
-    home = compiler.home
+    home, made = compiler.home, cache / "toolkits"
     try:
+        made.mkdir(parents=True, exist_ok=True)
         if not (home / "lib64" / "libcudart.so").exists():
-            home = _completed(home, cache / "toolkits")
+            home = _completed(home, made)
         variables = {"CUDA_HOME": str(home)}
         if not _has_libcuda(home):
             # Named as needed, as with the driver's own: the module asks for libcuda.so.1.
-            flags = f"-L{_stub(cache / 'toolkits' / 'stubs')} -Wl,--no-as-needed -lcuda"
+            flags = f"-L{_stub(made / 'stubs')} -Wl,--no-as-needed -lcuda"
             own = os.environ.get("FLASHINFER_EXTRA_LDFLAGS", "")
             variables["FLASHINFER_EXTRA_LDFLAGS"] = f"{own} {flags}".strip()
     except (OSError, subprocess.SubprocessError) as error:
@@ -47,7 +49,9 @@ def toolkit(cache: Path, named: str = "") -> Toolkit:
             f"the CUDA toolkit cannot be completed for linking: {error}", where=str(cache),
             next_step="install a whole toolkit and set CUDA_HOME, or make the cache writable",
         ) from error  # fmt: skip
-    return Toolkit(compiler, home, variables)
+    found = Toolkit(compiler, home, variables)
+    hold_folder(made, found)  # `cache prune` leaves it alone
+    return found
 
 
 def _completed(home: Path, folder: Path) -> Path:

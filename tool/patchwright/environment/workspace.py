@@ -3,8 +3,9 @@
 A module is a folder ``cached_ops/NAME`` below ``.cache/flashinfer/VERSION/ARCH`` with
 build.ninja, objects and NAME.so (flashinfer 0.6.3, jit/env.py and jit/core.py). An existing
 build.ninja is not written again, and ninja compares times alone, so old flags and old
-objects can stay in use. What `prebuild` made has a manifest with the content of all that
-went into it; of other modules only the times can be told.
+objects can stay in use. What `prebuild` made, or a program that `run` started, has a
+manifest with the content of all that went into it; of other modules only the times can be
+told.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 MANIFEST = "patchwright.json"
+MODULES = "cached_ops"
 PACKAGE = "flashinfer"
 _GENERATORS = ("jit", "compilation_context.py")
 _DEPS = b"# ninjadeps\n"
@@ -27,7 +29,7 @@ _DEPS = b"# ninjadeps\n"
 @dataclass(frozen=True)
 class Manifest:
     """What a module was made from: sha256 of each file by path, of build.ninja, and of the
-    results by name. ``entry`` is its generator, ``path::name``.
+    results by name. ``entry`` is its generator, ``path::name``, where that is known.
     """
 
     entry: str
@@ -93,7 +95,7 @@ def base(variables: Mapping[str, str] = os.environ) -> Path:
 
 def modules(folder: Path) -> Iterator[Path]:
     """Yield the compiled modules below ``folder`` (one version), of every architecture."""
-    for place in sorted(folder.glob("*/cached_ops/*")):
+    for place in sorted(folder.glob(f"*/{MODULES}/*")):
         if (place / f"{place.name}.so").is_file():
             yield place
 
@@ -102,7 +104,7 @@ def made_before(folder: Path, version: str) -> set[str]:
     """Return the generators of what `prebuild` made for any patched state of a version."""
     places = [p for p in folder.glob("*") if p.name.partition("+")[0] == version.partition("+")[0]]
     manifests = [Manifest.read(module) for place in places for module in modules(place)]
-    return {m.entry for m in manifests if m is not None}
+    return {m.entry for m in manifests if m is not None and m.entry}
 
 
 def judge(module: Path, packages: Path, hashes: Hashes) -> Verdict:

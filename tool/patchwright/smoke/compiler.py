@@ -26,12 +26,12 @@ SYSTEM_HOME = Path("/usr/local/cuda")
 _INSTALL = "get one with: pip install 'patchwright[nvcc]'"
 _RELEASE = re.compile(r"release (\d+)\.(\d+)")
 
-# Variables by which a user's shell would change what a compiler does.
-_DROPPED = (
+# Variables by which a user's shell would change what a compiler makes.
+CHANGING = (
     "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN", "CPATH", "C_INCLUDE_PATH",
-    "CPLUS_INCLUDE_PATH", "GCC_EXEC_PREFIX", "COMPILER_PATH", "DEPENDENCIES_OUTPUT",
-    "SUNPRO_DEPENDENCIES", "SOURCE_DATE_EPOCH", "LANG", "PYTHONPATH",
+    "CPLUS_INCLUDE_PATH", "GCC_EXEC_PREFIX", "COMPILER_PATH", "SOURCE_DATE_EPOCH",
 )  # fmt: skip
+_DROPPED = (*CHANGING, "DEPENDENCIES_OUTPUT", "SUNPRO_DEPENDENCIES", "LANG", "PYTHONPATH")
 
 
 class Completed(NamedTuple):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from patchwright.config import UpstreamConfig
-from patchwright.environment.content import installed
+from patchwright.environment.installed import version_in
 from patchwright.environment.metadata import with_version
 from patchwright.errors import InputError
 from patchwright.store import FILE, ObjectStore, object_id
@@ -20,7 +20,7 @@ _JUNK = re.compile(rb"(.*/)?(__pycache__/.*|[^/]*\.(pyc|orig|rej|bak)|[^/]*~|\.[
 
 
 @dataclass(frozen=True)
-class Installed:
+class InstalledTree:
     """One upstream's files in an environment.
 
     ``tree`` is in repository paths. ``outside`` are installed paths that differ and that
@@ -32,36 +32,10 @@ class Installed:
     outside: tuple[bytes, ...]
 
 
-def site_packages(environment: Path) -> Path:
-    """Return the folder with an environment's packages; a site-packages folder is its own."""
-    if not environment.is_dir():
-        raise InputError(
-            "there is no such environment", where=str(environment),
-            next_step="name one with --env: a virtual environment, or its site-packages",
-        )  # fmt: skip
-    found = sorted(environment.glob("lib/python3*/site-packages"))
-    if not found and any(environment.glob("*.dist-info")):
-        return environment
-    if len(found) != 1:
-        raise InputError(
-            f"this folder has {len(found) or 'no'} site-packages", where=str(environment),
-            next_step="name one with --env: a virtual environment, or its site-packages",
-        )  # fmt: skip
-    return found[0]
-
-
-def version_in(site: Path, distribution: str) -> str | None:
-    """Return the version of a distribution that is installed; None where it is not."""
-    from packaging.utils import canonicalize_name
-
-    found = installed(site).get(canonicalize_name(distribution))
-    return found.version if found is not None else None
-
-
 def read_installed(
     store: ObjectStore, site: Path, config: UpstreamConfig, pristine: str, outside: str,
     likely: Collection[str],
-) -> Installed:  # fmt: skip
+) -> InstalledTree:  # fmt: skip
     """Read an upstream's files; blobs that are new go to the store.
 
     ``pristine`` and ``outside`` are the upstream's trees, ``likely`` the ids of trees
@@ -103,7 +77,7 @@ def read_installed(
             files[path] = (entry.mode, entry.oid)
     tree = store.build_tree(files)
     store.flush()
-    return Installed(site, tree, tuple(sorted(odd)))
+    return InstalledTree(site, tree, tuple(sorted(odd)))
 
 
 def _found(site: Path, config: UpstreamConfig) -> Iterator[bytes]:
