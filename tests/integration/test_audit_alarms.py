@@ -28,10 +28,10 @@ from patchwright.series import Selection
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
 PINS = Selection(to=0)
-# Sources of modules that build for sm_120 at the pin, each compiled in under 20 seconds of
-# processor time for one architecture. The other modules' are not compiled: their sources
-# are templates that a call's types fill in, or take minutes (GEMM, MoE, attention).
-COMPILED = ("csrc/vllm_custom_all_reduce.cu", "csrc/rope.cu", "csrc/page.cu", "csrc/cascade.cu")
+# Sources of modules that build for sm_120 at the pin and are compiled in seconds. The other
+# modules' are not compiled: their sources are templates that a call's types fill in, need
+# cublas, or take minutes (GEMM, MoE, attention).
+COMPILED = ("csrc/vllm_custom_all_reduce.cu",)
 
 
 @dataclass(frozen=True)
