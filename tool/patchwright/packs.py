@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 
 _MAGIC = b"\xfftOc\x00\x00\x00\x02"
@@ -16,31 +17,42 @@ _NAMES = _FANOUT + 4 * 256
 _WIDTH = 20
 
 
-def missing(store: Path, oids: Iterable[str], seen: dict[Path, bytes] | None = None) -> set[str]:
+@dataclass
+class Indexes:
+    """The packs of a store that were met, newest first, and the indexes of those that were read.
+
+    For a caller who holds the store: no pack goes away meanwhile, but others may come.
+    """
+
+    read: dict[Path, bytes] = field(default_factory=dict)
+    unread: list[Path] = field(default_factory=list)
+
+    def look(self, folder: Path) -> bool:
+        """Return whether there are packs that were not met yet."""
+        with contextlib.suppress(OSError):
+            new = [path for path in folder.glob("*.idx") if path not in self.read]
+            self.unread = sorted(new, key=lambda path: path.stat().st_mtime_ns, reverse=True)
+        return bool(self.unread)
+
+    def next(self) -> bytes:
+        """Read one more index and return it."""
+        path = self.unread.pop(0)
+        self.read[path] = _read(path)
+        return self.read[path]
+
+
+def missing(store: Path, oids: Iterable[str], indexes: Indexes | None = None) -> set[str]:
     """Return those of ``oids`` that the git directory ``store`` does not hold.
 
-    ``seen`` keeps the indexes that were read for the next question of a caller who holds
-    the store: no pack goes away meanwhile.
+    ``indexes`` keeps what was read for the next question.
     """
-    seen = seen if seen is not None else {}
+    indexes = indexes if indexes is not None else Indexes()
     left = {bytes.fromhex(oid) for oid in oids}
-    for data in seen.values():
+    for data in indexes.read.values():
         left -= _named(data, left)
-    if not left:
-        return set()
     objects = store / "objects"
-    try:
-        indexes = sorted(
-            (objects / "pack").glob("*.idx"), key=lambda path: path.stat().st_mtime_ns, reverse=True
-        )
-    except OSError:
-        indexes = []
-    for path in indexes:
-        if not left:
-            break
-        if path not in seen:
-            seen[path] = _read(path)
-            left -= _named(seen[path], left)
+    while left and (indexes.unread or indexes.look(objects / "pack")):
+        left -= _named(indexes.next(), left)
     return {oid.hex() for oid in left} - _loose(objects, {oid.hex()[:2] for oid in left})
 
 

@@ -18,7 +18,7 @@ from patchwright.changes import CorruptPatch
 from patchwright.errors import InputError
 from patchwright.files import hold_folder
 from patchwright.lock import ABSENT, layout_digest, only_upstream
-from patchwright.packs import missing
+from patchwright.packs import Indexes, missing
 from patchwright.patch import Patch
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Chain:
         # What is found in the store stays there while this chain is in use.
         hold_folder(self._store_path, self)
         self._cache = project.applied
-        self._indexes: dict[Path, bytes] = {}  # of the store's packs, as far as they were read
+        self._indexes = Indexes()
         self._there: set[str] = set()  # trees that were found in it
         self._base: State | None = None
         self._new: dict[str, str] = {}  # rows that wait for the next commit
