@@ -124,7 +124,7 @@ def test_a_seat_is_not_given_away_while_the_worker_of_a_killed_command_is_in_it(
 
 def test_what_was_left_in_a_seat_goes_though_nobody_takes_it(tmp_path: Path) -> None:
     take_seat(tmp_path).close()
-    for name in ("run", "run/work", "tree"):
+    for name in ("run", "run/work", "run.7.old", "run.7.old/work", "tree"):
         (tmp_path / "0" / name).mkdir()
     for name in ("a.listing", "b.new", "tree/record.new"):
         (tmp_path / "0" / name).touch()

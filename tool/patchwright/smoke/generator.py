@@ -64,7 +64,10 @@ Codes = Mapping[tuple[str, str], CodeType]
 
 
 class Generators(Protocol):
-    """Who asks generators."""
+    """Who asks generators; ``keeps_workspaces`` where somebody else removes them."""
+
+    @property
+    def keeps_workspaces(self) -> bool: ...
 
     def ask(self, call: Call, deadline: float) -> dict[str, object]:
         """Return what ``run`` does, and raise what it raises."""
@@ -72,6 +75,8 @@ class Generators(Protocol):
 
 class Forked:
     """Asks in children of this process; what they import is compiled once."""
+
+    keeps_workspaces = False
 
     def __init__(self) -> None:
         self._codes: dict[tuple[str, str], CodeType] = {}

@@ -30,6 +30,7 @@ from patchwright.smoke.generator import run as run_here
 from patchwright.smoke.outcomes import SmokeError
 from patchwright.smoke.processes import become_subreaper, die_with_parent, kill_strays
 from patchwright.smoke.protocol import Place
+from patchwright.smoke.removing import Remover
 from patchwright.smoke.trees import Listing, parse_listing
 from patchwright.store import object_id
 
@@ -39,10 +40,14 @@ _GRACE = 5.0  # seconds that an answer gets beyond its deadline
 
 
 class Server:
-    """The worker's end, and after a fork that of its runs."""
+    """The worker's end, and after a fork that of its runs.
 
-    def __init__(self, end: socket.socket) -> None:
+    ``remover`` removes the folders of the worker's runs.
+    """
+
+    def __init__(self, end: socket.socket, remover: Remover) -> None:
         self._end = end
+        self.remover = remover
 
     def fileno(self) -> int:
         """Return the descriptor that a run needs to ask."""
@@ -60,6 +65,7 @@ class Asker:
     _end: socket.socket
     _place: Place
     _claim: proof.Claim
+    keeps_workspaces: bool = True  # they go with the run's folder
 
     def ask(self, call: Call, deadline: float) -> dict[str, object]:
         """Return what ``generator.run`` does, and raise what it raises."""
@@ -96,21 +102,23 @@ def start() -> Server:
     The parent answers until the child has ended and ends with the child's status.
     """
     _preload()
+    remover = Remover()
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     parent = os.getpid()
     pid = os.fork()
     if pid == 0:
         ours.close()
         die_with_parent(parent)
-        return Server(theirs)
+        return Server(theirs, remover)
     theirs.close()
+    remover.close()
     # The requests of the one that started us, and the answers to it, are the child's.
     empty = os.open(os.devnull, os.O_RDWR)
     os.dup2(empty, 0)
     os.dup2(empty, 1)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     become_subreaper()
-    os._exit(_Answers(ours, pid).serve())
+    os._exit(_Answers(ours, pid, remover.pid).serve())
 
 
 def _preload() -> None:
@@ -141,9 +149,10 @@ class _Kept:
 
 
 class _Answers:
-    def __init__(self, end: socket.socket, worker: int) -> None:
+    def __init__(self, end: socket.socket, worker: int, remover: int) -> None:
         self._end = end
         self._worker = worker
+        self._remover = remover
         self._forked = Forked()
         self._listings: dict[str, Listing] = {}
         self._kept: dict[str, list[_Kept]] = {}
@@ -158,7 +167,9 @@ class _Answers:
         while True:
             ready = dict(poll.poll())
             if process in ready:
-                return os.waitstatus_to_exitcode(os.waitpid(self._worker, 0)[1]) & 0xFF
+                status = os.waitstatus_to_exitcode(os.waitpid(self._worker, 0)[1])
+                os.waitpid(self._remover, 0)  # the worker was the last to hold its end
+                return status & 0xFF
             # All that a message can hold: arguments and an environment are some kilobytes.
             data, descriptors, _, _ = socket.recv_fds(self._end, 1 << 20, 1)
             if not data:
@@ -199,7 +210,7 @@ class _Answers:
         except SmokeError as error:
             return {"error": str(error)}
         finally:
-            kill_strays(self._worker)
+            kill_strays({self._worker, self._remover})
             _pass_on(own, claim)
         if _size(claim.report) == before:
             self._keep(key, call, own, listing, answer)

@@ -142,8 +142,9 @@ def jit_spec(
     except BaseException:
         shutil.rmtree(workspace, ignore_errors=True)
         raise
-    # Generated sources live in the workspace as long as the spec does.
-    weakref.finalize(spec, shutil.rmtree, workspace, ignore_errors=True)
+    if not trees.generators.keeps_workspaces:
+        # Generated sources live in the workspace as long as the spec does.
+        weakref.finalize(spec, shutil.rmtree, workspace, ignore_errors=True)
     return spec
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from patchwright.smoke.removing import ASIDE
+
 
 def left_in(seat: Path) -> Iterator[Path]:
     """Yield what a killed command left in the folder of a seat that nobody holds."""
-    for name in ("run", "*.listing", "*.new", "*/record.new"):
+    for name in ("run", ASIDE, "*.listing", "*.new", "*/record.new"):
         yield from seat.glob(name)
 
 

@@ -13,7 +13,7 @@ import os
 import select
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
@@ -194,8 +194,8 @@ def kill_children() -> None:
         time.sleep(0.001)
 
 
-def kill_strays(spared: int) -> None:
-    """Kill and reap every process below this one but the child ``spared`` and its own."""
+def kill_strays(spared: Collection[int]) -> None:
+    """Kill and reap every process below this one but the children ``spared`` and their own."""
     for below in _below(os.getpid(), spared):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(below, signal.SIGKILL)
@@ -208,7 +208,7 @@ def _kill_group(pid: int) -> None:
         os.killpg(pid, signal.SIGKILL)
 
 
-def _below(root: int, spared: int | None = None) -> list[int]:
+def _below(root: int, spared: Collection[int] = ()) -> list[int]:
     """Return the ids of all processes below ``root``, leaving out ``spared`` and its own."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
@@ -219,7 +219,7 @@ def _below(root: int, spared: int | None = None) -> list[int]:
                 children.setdefault(int(stat[1]), []).append(int(entry.name))
     found, waiting = [], [root]
     while waiting:
-        below = [pid for pid in children.get(waiting.pop(), []) if pid != spared]
+        below = [pid for pid in children.get(waiting.pop(), []) if pid not in spared]
         found += below
         waiting += below
     return found

@@ -269,7 +269,7 @@ def _locked(folder: Path) -> Seat | None:
 
 def _sweep(folder: Path) -> None:
     for path in left_in(folder):
-        if path.name == "run":
+        if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
         else:
             path.unlink(missing_ok=True)

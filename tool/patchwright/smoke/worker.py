@@ -60,12 +60,16 @@ def serve(request: Request, prepared: session.Prepared, watched: int | None) -> 
             prepared.listing(place.listing)
     prepared.syntax.asked.clear()
     gc.freeze()  # or the child's collector would copy every page of what we prepared
+    server = prepared.server
     try:
-        kept = prepared.server.fileno() if prepared.server is not None else None
+        kept = server.fileno() if server is not None else None
         ended = run_forked(lambda: session.run(request, prepared), request.deadline, watched, kept)
         return _answer(request, ended)
     finally:
-        shutil.rmtree(request.folder, ignore_errors=True)
+        if server is not None:
+            server.remover.remove(request.folder)
+        else:
+            shutil.rmtree(request.folder, ignore_errors=True)
 
 
 def _answer(request: Request, ended: Ended) -> dict[str, Any]:
