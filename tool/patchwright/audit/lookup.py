@@ -16,10 +16,11 @@ from dataclasses import dataclass, field
 
 from patchwright.audit.answers import Answers
 from patchwright.audit.externals import Machine
-from patchwright.audit.values import NOTHING_KNOWN, ClassOf, External, Package, V
+from patchwright.audit.values import NOTHING_KNOWN, ClassOf, EnumMember, External, Package, V
 from patchwright.smoke.bindings import STAR, Module, Modules, bound, bound_by, in_scope
 from patchwright.smoke.outcomes import SmokeError
 
+_PLAIN = (type(None), bool, int, float, str, bytes, tuple, EnumMember)
 _GLOBAL = re.compile(rb"^[ \t]+global[ \t]+([\w, \t]+)", re.MULTILINE)
 
 
@@ -115,8 +116,11 @@ class Lookup(Answers):
             frame = Frame(module)
             self.run(statements, frame, only=name)
             found = frame.locals.get(name, NOTHING_KNOWN)
-            # What a function may set later is not what it is set to first.
-            return V(arch=found.arch) if name in self.rebound(module) else found
+            # What a function may set later is not what it is set to first. An object is kept:
+            # what it does is the same then, and routes lead through it.
+            if name in self.rebound(module) and isinstance(found.known, _PLAIN):
+                return V(arch=found.arch)
+            return found
         for star in in_scope(module.statements.get(STAR, ())):
             if isinstance(star, ast.ImportFrom) and star.names[0].name == STAR:
                 source = self.modules_get(module.absolute(star.module, star.level))
