@@ -11,41 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from patchwright.applying.chain import Chain
+from chains import FILES, opened, verdicts, with_line
 from patchwright.applying.verdicts import ApplyVerdict
 from patchwright.errors import PatchwrightError
-from patchwright.project import Project
-from projects import Content, TinyProject, make_project
-
-LINES = [f"line {n}\n" for n in range(1, 31)]
-FILES: dict[str, Content] = {
-    "tiny/__init__.py": "",
-    "tiny/a.py": "".join(LINES),
-    "tiny/b.py": "b = 1\n",
-    "csrc/k.cu": "__global__ void k() {}\n",
-    "tests/test_a.py": "def test(): ...\n",
-}
-
-
-def with_line(number: int, text: str, *more: tuple[int, str]) -> str:
-    lines = list(LINES)
-    for at, new in ((number, text), *more):
-        lines[at - 1] = new
-    return "".join(lines)
+from projects import TinyProject, make_project
 
 
 @pytest.fixture
 def tiny(tmp_path: Path) -> TinyProject:
     return make_project(tmp_path, FILES)
-
-
-def opened(tiny: TinyProject) -> Project:
-    return Project.open(tiny.root)
-
-
-def verdicts(tiny: TinyProject) -> tuple[ApplyVerdict, ...]:
-    project = opened(tiny)
-    return Chain(project).apply(project.series.patches)[1]
 
 
 def test_what_is_known_is_not_computed_again(
