@@ -12,11 +12,30 @@ import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
+
+from patchwright.audit.series import Auditor
 from patchwright.audit.trees import StoredTrees
+from patchwright.errors import PatchwrightError
+from patchwright.project import Project
 from patchwright.smoke.trees import Source
 from patchwright.store import FILE, ObjectStore
 from patchwright.upstreams.layout import to_installed
 from sources import _LAYOUTS
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def pins_auditor() -> Auditor:
+    """Return the audit of this repository's series; skips where the pins cannot be had."""
+    project = Project.open(ROOT)
+    try:
+        for name in project.config.upstreams:
+            project.pristine(name)
+    except PatchwrightError as error:
+        pytest.skip(f"needs the pins: {error}")
+    return Auditor(project)
+
 
 # Predicates of one upstream, in the shapes that are common.
 UTILS = """

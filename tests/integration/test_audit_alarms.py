@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
+from audits import pins_auditor
 from patchwright.audit.behind import compare_source, modules_of
 from patchwright.audit.census import run_census
 from patchwright.audit.chains import Chain, Step
@@ -21,12 +21,9 @@ from patchwright.audit.sources import Sources
 from patchwright.audit.standing import behind_module
 from patchwright.audit.values import Function
 from patchwright.audit.verdicts import BAD
-from patchwright.errors import PatchwrightError
-from patchwright.project import Project
 from patchwright.series import Selection
 
 pytestmark = pytest.mark.slow
-ROOT = Path(__file__).resolve().parents[2]
 PINS = Selection(to=0)
 # Sources of modules that build for sm_120 at the pin and are compiled in seconds. The other
 # modules' are not compiled: their sources are templates that a call's types fill in, need
@@ -47,13 +44,7 @@ class Whole:
 def auditor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Auditor]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATCHWRIGHT_CACHE", str(tmp_path_factory.mktemp("cache")))
-        project = Project.open(ROOT)
-        try:
-            for name in project.config.upstreams:
-                project.pristine(name)
-        except PatchwrightError as error:
-            pytest.skip(f"needs the pins: {error}")
-        yield Auditor(project)
+        yield pins_auditor()
 
 
 def test_no_opened_gate_of_the_series_is_called_anything_but_whole(auditor: Auditor) -> None:

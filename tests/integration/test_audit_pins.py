@@ -7,16 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from audits import pins_auditor
 from patchwright.audit.behind import compare_source
 from patchwright.audit.contradictions import contradictions
 from patchwright.audit.series import Auditor
-from patchwright.errors import PatchwrightError
-from patchwright.project import Project
 from patchwright.series import Selection
 from patchwright.smoke.decisions import CAPABILITIES, FunctionGate, decision_table
 
 pytestmark = pytest.mark.slow
-ROOT = Path(__file__).resolve().parents[2]
 SRT = "python/sglang/srt/"
 COMM = "flashinfer/jit/comm.py::gen_trtllm_comm_module"
 
@@ -29,13 +27,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def auditor(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Auditor:
     monkeypatch.setenv("PATCHWRIGHT_CACHE", str(cache))
-    project = Project.open(ROOT)
-    try:
-        for name in project.config.upstreams:
-            project.pristine(name)
-    except PatchwrightError as error:
-        pytest.skip(f"needs the pins: {error}")
-    return Auditor(project)
+    return pins_auditor()
 
 
 def test_the_kinds_of_gates_of_flashinfer(auditor: Auditor) -> None:
