@@ -37,9 +37,15 @@ from patchwright.verify import Planner, Request  # noqa: E402
 ONE = """
 import sys
 sys.path.insert(0, sys.argv[1])
+import pytest
 from patchwright.smoke import session
+from patchwright.smoke.held import hold
 from patchwright.smoke.protocol import Request
-session.run(Request.from_line(sys.stdin.buffer.readline()), session.Prepared())
+request = Request.from_line(sys.stdin.buffer.readline())
+def run(held):
+    session.run(request, session.Prepared(), held)
+    pytest.exit("the run is made")  # and the interpreter ends as any other does
+hold(request.test.parent, request.folder, run)
 """
 
 

@@ -194,6 +194,7 @@ def launchers(trees: Any) -> str:
 def launches(host_program: Any) -> Callable[..., dict[Any, Launch]]:
     """What upstream's own launchers launch, run on the host, by launcher, tokens and hidden."""
 
+    @cache
     def table(trees: Any, largest: int, *, sm: int = 120, sms: int = 188) -> dict[Any, Launch]:
         cases = [(kind, t, h) for kind, sizes in HIDDEN.items() for h in sizes for t in TOKENS]
         asked = "".join(f"{LETTER[kind]} {tokens} {hidden}\n" for kind, tokens, hidden in cases)

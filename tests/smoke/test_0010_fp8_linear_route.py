@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -79,15 +80,21 @@ def of(table: dict[str, object], capabilities: tuple[str, ...]) -> dict[str, obj
     return {capability: table[capability] for capability in capabilities}
 
 
-def backends_of(trees: Any, function: str) -> list[tuple[str, str]]:
-    """The calls of FlashInfer's GEMMs in a function of fp8_utils: (callee, backend)."""
-    tree = trees.ast("sglang", FP8_UTILS)
-    imported = {
+@cache
+def from_flashinfer(tree: ast.Module) -> dict[str, str]:
+    """What a file imports from FlashInfer: its own name for it, and the name there."""
+    return {
         alias.asname or alias.name: alias.name
         for node in ast.walk(tree)
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("flashinfer")
         for alias in node.names
     }
+
+
+def backends_of(trees: Any, function: str) -> list[tuple[str, str]]:
+    """The calls of FlashInfer's GEMMs in a function of fp8_utils: (callee, backend)."""
+    tree = trees.ast("sglang", FP8_UTILS)
+    imported = from_flashinfer(tree)
     (found,) = (n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == function)
     return [
         (imported[call.func.id], str(keyword.value.value))

@@ -200,8 +200,9 @@ class Module:
         self.get_tactic_num = lambda: len(occupancies)
 
 
-def tuned(trees: Any, occupancies: list[int]) -> list[int]:
-    """Return the numbers that upstream's runner offers to the autotuner, by its own code."""
+@cache
+def tuning(trees: Any) -> Callable[..., list[int]]:
+    """Return the function by which upstream's runner chooses what the autotuner gets."""
     (module,) = (
         node
         for node in trees.ast("flashinfer", RUNNER).body
@@ -215,9 +216,14 @@ def tuned(trees: Any, occupancies: list[int]) -> list[int]:
     plain = ast.FunctionDef(choice.name, arguments(choice), choice.body, [], lineno=1, col_offset=0)
     names: dict[str, Any] = {}
     exec(compile(ast.fix_missing_locations(ast.Module([plain], [])), RUNNER, "exec"), names)
-    runner = SimpleNamespace(fused_moe_runner=Module(occupancies), use_w4_group_scaling=False)
-    found: list[int] = names[choice.name](runner, [], None)
+    found: Callable[..., list[int]] = names[choice.name]
     return found
+
+
+def tuned(trees: Any, occupancies: list[int]) -> list[int]:
+    """Return the numbers that upstream's runner offers to the autotuner, by its own code."""
+    runner = SimpleNamespace(fused_moe_runner=Module(occupancies), use_w4_group_scaling=False)
+    return tuning(trees)(runner, [], None)
 
 
 def arguments(function: ast.FunctionDef) -> ast.arguments:
@@ -230,6 +236,7 @@ def arguments(function: ast.FunctionDef) -> ast.arguments:
 def tactics(host_program: Any) -> Callable[..., list[Tactic]]:
     """What upstream offers to the autotuner for a pair of types on a device, in order."""
 
+    @cache
     def offered(trees: Any, sm: int, types: str) -> list[Tactic]:
         done = host_program(listing(trees)).run(sm, SHARED_MEMORY[sm], types)
         assert done.returncode == 0, done.stderr

@@ -130,6 +130,7 @@ def launcher(trees: Any) -> str:
 def launches(host_program: Any) -> Callable[..., Cases]:
     """Upstream's own launcher, compiled for the host: what it launches, by tokens and hidden."""
 
+    @cache
     def table(trees: Any, device: Device, *, fp4: bool = True, oneshot: bool = True) -> Cases:
         cases = [(tokens, hidden) for tokens in TOKENS for hidden in HIDDEN]
         asked = "".join(f"{t} {h} {int(oneshot)} {int(fp4)}\n" for t, h in cases)

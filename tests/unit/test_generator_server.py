@@ -34,7 +34,8 @@ def ask(step, number):
     folder.mkdir()
     listing = site.with_suffix(".listing")
     reads = folder.with_suffix(".seen")
-    claim = Claim(("flashinfer",), {{str(site): str(listing)}}, f"{{folder}}.report", str(reads))
+    sites = {{place: f"{{place}}.listing" for place in (*step["ahead"], str(site))}}
+    claim = Claim(("flashinfer",), sites, f"{{folder}}.report", str(reads))
     given = [eval(text) for text in step["args"]]
     call = Call(site, ("flashinfer",), "flashinfer.jit.comm", step["function"], given, {{}},
                 ("9.0a",), "12.8", folder)
@@ -77,6 +78,10 @@ def gen_named_module(name=None):
     return Spec((name or (lambda: os.environ.get("NAME", "nobody")))(), [], archs([9]))
 
 
+def gen_pointing_module():
+    raise RuntimeError("see " + os.environ["NAME"])
+
+
 def gen_reading_module():
     return Spec(f"read{len((DATA / 'csrc' / 'comm.cu').read_text())}", [], archs([9]))
 
@@ -117,7 +122,7 @@ class Asked:
     def about(self, site: Path, function: str, *args: str, **more: Any) -> None:
         """Ask this next; ``args`` are Python expressions."""
         step = {"site": str(site), "folder": str(self.folder), "function": function, "args": args}
-        self.steps.append(step | {"env": {}, "deadline": 60, "killed": False} | more)
+        self.steps.append(step | {"env": {}, "deadline": 60, "killed": False, "ahead": []} | more)
 
     def answers(self) -> list[dict[str, Any]]:
         """Ask, and return the answers once the server has ended as it should."""
@@ -176,6 +181,25 @@ def test_the_environment_and_the_arguments_are_part_of_the_question(asked: Asked
     asked.about(site, "gen_named_module", env={"NAME": "somebody"})
     asked.about(site, "gen_named_module", "lambda: 'a function'")  # no text tells it whole
     assert [a["name"] for a in asked.answers()] == ["nobody", "somebody", "a function"]
+
+
+def test_a_run_whose_trees_lie_elsewhere_asks_the_same_question(asked: Asked) -> None:
+    for site in (asked.tree("one"), asked.tree("two")):
+        asked.about(site, "gen_timed_module", env={"PYTHONPATH": f"/proof:{site}"})
+    first, second = asked.answers()
+    assert first["made"] == second["made"]
+
+
+def test_what_names_the_other_tree_of_a_run_is_no_answer_for_the_next(asked: Asked) -> None:
+    for mine, other in (("one", "two"), ("three", "four")):
+        ahead = str(asked.tree(other))
+        asked.about(
+            asked.tree(mine), "gen_pointing_module", ahead=[ahead],
+            env={"PYTHONPATH": ahead, "NAME": ahead},
+        )  # fmt: skip
+    assert [a["refused"] for a in asked.answers()] == [
+        f"RuntimeError: see {asked.folder / name}" for name in ("two", "four")
+    ]
 
 
 def test_upstreams_refusal_is_an_answer(asked: Asked) -> None:

@@ -239,8 +239,14 @@ class ObjectStore:
                 entries[name] = TreeEntry(DIRECTORY, name, oid)
         return self.add_tree(entries.values())
 
-    def flush(self) -> None:
-        """Write what ``add`` kept, as one pack; nothing of it is visible before."""
+    def flush(self, root: str | None = None) -> None:
+        """Write what ``add`` kept, as one pack; nothing of it is visible before.
+
+        ``root`` is the one tree that the caller needs: a tree comes here with what is below it,
+        so where it is here nothing has to be written yet.
+        """
+        if root is not None and self._in_database(root):
+            return
         lost = missing(self.path, self._pending)
         new = {oid: held for oid, held in self._pending.items() if oid in lost}
         if new:

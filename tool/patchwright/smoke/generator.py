@@ -15,6 +15,7 @@ import os
 import select
 import signal
 import sys
+import sysconfig
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -40,7 +41,9 @@ _REFUSED = ("requests", "pynvml")
 # Imported for real, before the stub: tvm_ffi probes torch while it is imported.
 _LIBRARIES = ("tvm_ffi", "jinja2", "filelock", "packaging.version")
 # What they and upstream use of the standard library: a child has no bytecode of its own.
-_STANDARD = ("concurrent.futures.thread", "heapq", "queue", "sysconfig", "uuid")
+_STANDARD = (
+    "concurrent.futures.thread", "encodings.unicode_escape", "heapq", "queue", "shlex", "uuid",
+)  # fmt: skip
 _CODES = 500  # compiled files that are kept at most; one is some tens of kilobytes
 
 
@@ -121,6 +124,7 @@ def preload() -> None:
             importlib.import_module(name)
         except ImportError as error:
             raise SmokeError(f"the JIT generators need the module {name}: {error}") from error
+    sysconfig.get_config_vars()  # compiles a module and remembers what it says
 
 
 def run(

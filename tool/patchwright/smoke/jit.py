@@ -31,6 +31,8 @@ _ARCH = re.compile(r"(\d+)\.(\d+)([af]?)")
 # Names that stand for folders in the flags; they are not ninja's variables.
 _KEPT = frozenset({"cuda_home", "site", "workspace", "in", "out"})
 _OF_A_LINE = re.compile(r"\$(in|out)\b")
+_QUOTING = re.compile(r"['\"\\]")
+_WORD = re.compile(r"[^ \t\r\n]+")
 
 
 @dataclass(frozen=True)
@@ -205,7 +207,9 @@ def _words(ninja: NinjaFile, variable: str) -> tuple[str, ...]:
 
 
 def _split(ninja: NinjaFile, command: str) -> tuple[str, ...]:
-    return tuple(shlex.split(ninja.expand(command, keep=_KEPT)))
+    text = ninja.expand(command, keep=_KEPT)
+    # shlex goes by single characters, and most command lines quote nothing.
+    return tuple(shlex.split(text) if _QUOTING.search(text) else _WORD.findall(text))
 
 
 def _filled(words: Sequence[str], values: Mapping[str, str]) -> tuple[str, ...]:

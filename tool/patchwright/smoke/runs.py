@@ -111,58 +111,107 @@ def execute(
     or the states cannot be laid side by side.
     """
     results: dict[Run, RunResult] = {}
-    queue = _Queue(runs)
-    shares, alike = Shares(project), Alike(project)
+
+    def ended(run: Run, result: RunResult) -> None:
+        results[run] = result
+        if on_result is not None:
+            on_result(run, result)
+
     with ExitStack() as stack:
-        # Called last of all: no device is given back before the run on it is gone.
-        stack.callback(shares.close)
-        selector = stack.enter_context(selectors.DefaultSelector())
-        seats: list[Seat] = []
-        for _ in range(min(max(jobs, 1), len(queue))):
-            seats.append(take_seat(project.cache_dir / "slots"))
-            stack.callback(seats[-1].close)
+        work = _Work(project, runs, stack)
+        for _ in range(min(max(jobs, 1), len(work.queue))):
+            seat = take_seat(project.cache_dir / "slots")
+            stack.callback(seat.close)
+            # Where every core has a seat of its own, nobody could do it meanwhile.
+            seat.ahead = jobs < len(os.sched_getaffinity(0))
+            work.seats.append(seat)
         # Called first of all: no seat is waited for while another one still runs.
-        stack.callback(_dismiss, seats)
-        at_work: dict[Seat, tuple[Run, Lease]] = {}
-        waiting: dict[Seat, Run] = {}  # for a device that another run has
-
-        def ended(run: Run, result: RunResult) -> None:
-            results[run] = result
-            if on_result is not None:
-                on_result(run, result)
-
-        def occupy(seat: Seat) -> None:
-            run = waiting.pop(seat, None) or queue.next(seat)
-            if run is None:
-                return
-            lease = shares.take(run.tier)
-            if lease is None:
-                waiting[seat] = run
-                return
-            seat.send(_run_request(project, seat, run, lease))
-            at_work[seat] = run, lease
-            selector.register(seat, selectors.EVENT_READ)
-
-        for seat in seats:
-            occupy(seat)
-        while at_work or waiting:
-            for seat in list(waiting):
-                occupy(seat)
-            ready = {key.fileobj for key, _ in selector.select(timeout=1.0)}
-            for seat, (run, lease) in list(at_work.items()):
-                answer = _answer(selector, seat, seat in ready)
-                if answer is None:
-                    continue
-                del at_work[seat]
-                result = replace(_result(answer, seat.undo()), machine=lease.facts)
-                shares.give_back(lease)
-                others = [other for other in queue.waiting() if alike.same(run, result, other)]
-                queue.drop(others)
-                occupy(seat)
-                ended(run, result)
-                for other in others:
-                    ended(other, replace(result, like=run))
+        stack.callback(_dismiss, work.seats)
+        while work.goes_on():
+            for seat in work.heard_of():
+                for run, result in work.finish(seat):
+                    ended(run, result)
     return results
+
+
+class _Work:
+    """What the seats do: the run that each is at, and the next one, whose trees lie ready."""
+
+    def __init__(self, project: Project, runs: Sequence[Run], stack: ExitStack) -> None:
+        self.project = project
+        self.queue = _Queue(runs)
+        self.seats: list[Seat] = []
+        self._alike = Alike(project)
+        self._shares = Shares(project)
+        # Called last of all: no device is given back before the run on it is gone.
+        stack.callback(self._shares.close)
+        self._selector = stack.enter_context(selectors.DefaultSelector())
+        self._at: dict[Seat, tuple[Run, Lease]] = {}
+        self._next: dict[Seat, tuple[Run, list[Place]]] = {}
+        self._answers: dict[Seat, dict[str, Any]] = {}
+
+    def goes_on(self) -> bool:
+        """Have every seat do what it can, and return whether there is anything to wait for."""
+        for seat in self.seats:
+            self._occupy(seat)
+        for seat in self._at:
+            self._lay_out(seat)
+        return bool(self._at or self._next)
+
+    def heard_of(self) -> list[Seat]:
+        """Wait a second at most and return the seats whose run has ended."""
+        ready = {key.fileobj for key, _ in self._selector.select(timeout=1.0)}
+        for seat in self._at:
+            answer = _answer(self._selector, seat, seat in ready)
+            if answer is not None:
+                self._answers[seat] = answer
+        return list(self._answers)
+
+    def finish(self, seat: Seat) -> list[tuple[Run, RunResult]]:
+        """Have the seat go on; return the result of the run that ended, and of those like it."""
+        answer = self._answers.pop(seat)
+        run, lease = self._at.pop(seat)
+        self._shares.give_back(lease)
+        result = replace(_result(answer, ()), machine=lease.facts)
+        # The next run need not wait until the trees of this one were looked at.
+        if seat in self._next and not self._alike.same(run, result, self._next[seat][0]):
+            self._occupy(seat)
+        result = replace(_result(answer, seat.undo()), machine=lease.facts)
+        others = [o for o in self.queue.waiting() if self._alike.same(run, result, o)]
+        self.queue.drop(others)
+        for other in [o for o in self._next if self._alike.same(run, result, self._next[o][0])]:
+            others.append(self._next.pop(other)[0])
+        self._occupy(seat)
+        return [(run, result), *((other, replace(result, like=run)) for other in others)]
+
+    def _occupy(self, seat: Seat) -> None:
+        """Have an idle seat begin its next run, unless that waits for a device."""
+        if seat in self._at:
+            return
+        self._lay_out(seat)
+        if seat not in self._next:
+            return
+        run, places = self._next[seat]
+        lease = self._shares.take(run.tier)
+        if lease is None:
+            return
+        del self._next[seat]
+        seat.send(_run_request(self.project, seat, run, places, lease))
+        seat.begin()
+        self._at[seat] = run, lease
+        self._selector.register(seat, selectors.EVENT_READ)
+
+    def _lay_out(self, seat: Seat) -> None:
+        """Have the trees of a seat's next run lie ready, where there is one and room for it."""
+        if seat in self._next or not seat.can_lay_out:
+            return
+        run = self.queue.next(seat)
+        if run is None and seat not in self._at:
+            # A run that lies ready elsewhere need not wait for the one before it.
+            busy = next((other for other in self._next if other in self._at), None)
+            run = self._next.pop(busy)[0] if busy is not None else None
+        if run is not None:
+            self._next[seat] = run, _laid_out(self.project, seat, run)
 
 
 class _Queue:
@@ -200,7 +249,7 @@ class _Queue:
         return own.pop(0) if own else None
 
 
-def _run_request(project: Project, seat: Seat, run: Run, lease: Lease) -> Request:
+def _laid_out(project: Project, seat: Seat, run: Run) -> list[Place]:
     places: list[Place] = []
     for name, state in (("tree", run.state), ("baseline", run.baseline)):
         if places and state == run.state:
@@ -208,6 +257,12 @@ def _run_request(project: Project, seat: Seat, run: Run, lease: Lease) -> Reques
         else:
             tree = site_tree(project, state)
             places.append(seat.place(project.store, name, tree, state.trees))
+    return places
+
+
+def _run_request(
+    project: Project, seat: Seat, run: Run, places: Sequence[Place], lease: Lease
+) -> Request:
     request = _request(project, seat, run.test, run.tier, *places)
     more = tier_environment(project.config, run.tier) | lease.environment
     return replace(request, environment={**request.environment, **more})

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _GRACE = 30.0  # seconds that a worker gets beyond a run's deadline, and to leave
 _LEAVING = 10.0  # seconds that the worker of a killed command gets to leave
+_SIDES = ("", "-ahead")  # after a site folder's name
 
 # -I: neither PYTHONPATH nor the user's own packages, nor the current folder.
 _START = """\
@@ -48,18 +49,23 @@ class WorkerDied(Exception):
 class Seat:
     """One worker process and its site folders, ``tree`` and ``baseline``.
 
-    The folders stay in the cache between commands and are moved by tree difference.
+    The folders stay in the cache between commands and are moved by tree difference. A seat
+    that looks ``ahead`` has each of them twice: those of the next run are laid out, and those
+    of the last one looked at, while a run is under way.
     """
 
     def __init__(self, folder: Path, lock: FileLock, worker_lock: int) -> None:
         """Take a seat: ``lock`` keeps other commands away, ``worker_lock`` is the worker's too."""
         self.folder = folder
         self.run_folder = folder / "run"
+        self.ahead = False
         self._lock = lock
         self._worker_lock = worker_lock
         self._slots: dict[str, Slot] = {}
         self._sure: set[str] = set()  # the folders that were looked at in this command
-        self._used: set[str] = set()  # those of the run under way
+        self._laid: set[str] = set()  # those of the next run
+        self._used: list[set[str]] = []  # those of the runs that were sent, oldest first
+        self._side = 0
         self._process: subprocess.Popen[bytes] | None = None
         self._buffer = bytearray()
         self._ready = False
@@ -70,10 +76,10 @@ class Seat:
     ) -> Place:
         """Bring the site folder ``name`` to ``tree`` (installed layout) and return it.
 
-        Raises PatchwrightError where the cache cannot be written.
+        It is the next run's. Raises PatchwrightError where the cache cannot be written.
         """
         try:
-            return self._placed(store, name, tree, state)
+            return self._placed(store, f"{name}{_SIDES[self._side]}", tree, state)
         except OSError as error:
             raise _unwritable(error, self.folder) from error
 
@@ -88,7 +94,7 @@ class Seat:
         slot.move(tree)
         if name not in self._sure:
             slot.repair()  # what a stranger did to it
-        self._used.add(name)
+        self._laid.add(name)
         listing = self.folder / f"{tree}.listing"
         if not listing.exists():
             temporary = listing.with_suffix(".new")
@@ -97,15 +103,27 @@ class Seat:
         return Place(slot.folder.resolve(), state, listing)
 
     def undo(self) -> list[str]:
-        """Undo what the last run did to its site folders, and return what that was."""
+        """Undo what the run that ended did to its site folders, and return what that was."""
         found: set[bytes] = set()
-        for name in self._used:
+        used = self._used.pop(0)
+        for name in used:
             found.update(path for path, _ in self._slots[name].repair())
         # What a run does to a folder that it was not given is found after the next run there:
         # an error of that one, never a pass.
-        self._sure |= self._used
-        self._used.clear()
+        self._sure |= used
         return sorted(map(os.fsdecode, found))
+
+    def begin(self) -> None:
+        """Have the folders that were laid out be those of a run that begins."""
+        self._used.append(self._laid)
+        self._laid = set()
+        if self.ahead:
+            self._side = 1 - self._side
+
+    @property
+    def can_lay_out(self) -> bool:
+        """Whether the next run's folders are no longer, or not yet, those of another run."""
+        return len(self._used) < 1 + self.ahead
 
     def send(self, request: Request) -> None:
         """Start a run; its answer is read when ``fileno`` is readable."""

@@ -1,7 +1,8 @@
-"""What the forked child does: one pytest session on one smoke file, in isolation."""
+"""What the forked child does: the rest of a pytest session, on one smoke file, in isolation."""
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import hashlib
 import json
@@ -17,6 +18,7 @@ import pytest
 
 from patchwright.smoke import isolation, plugin, proof
 from patchwright.smoke.generator_server import Server
+from patchwright.smoke.held import finish
 from patchwright.smoke.protocol import Place, Request
 from patchwright.smoke.recorder import Recorder
 from patchwright.smoke.trees import Listing, SyntaxCache, Trees, parse_listing
@@ -24,8 +26,6 @@ from patchwright.smoke.trees import Listing, SyntaxCache, Trees, parse_listing
 RESULT = "result.json"
 REPORT = "violations"
 READS = "reads"
-# Plugins of pytest that a smoke test cannot use: each costs a millisecond of every run.
-_UNUSED = ("doctest", "pastebin", "stepwise", "setuponly", "setupplan")
 
 
 @dataclass
@@ -64,8 +64,8 @@ def claim(request: Request) -> proof.Claim:
     )
 
 
-def run(request: Request, prepared: Prepared) -> None:
-    """Run the session and leave its result in the run's folder."""
+def run(request: Request, prepared: Prepared, held: pytest.Session) -> None:
+    """Go on with the session and leave its result in the run's folder."""
     os.environ.clear()
     os.environ.update(request.environment)
     os.umask(0o022)
@@ -78,7 +78,7 @@ def run(request: Request, prepared: Prepared) -> None:
     sys.dont_write_bytecode = True
     sys.pycache_prefix = str(request.folder / isolation.BYTECODE)
     listings: dict[str, Any] = {}
-    fixtures: list[object] = [plugin]
+    plugins: list[object] = []
     sites = []
     shown: list[Trees] = []
     if request.tree is not None and request.baseline is not None:
@@ -88,14 +88,16 @@ def run(request: Request, prepared: Prepared) -> None:
             listings[str(place.site)] = prepared.listing(place.listing)
             sites.append(place.site)
             shown.append(prepared.trees(place, request))
-        fixtures.append(plugin.TreePair(shown[0], shown[-1]))
+        plugins.append(plugin.TreePair(shown[0], shown[-1]))
     duty = claim(request)
     proof.save(duty, request.folder / isolation.PROOF)
     proof.install(duty, listings)
     recorder = Recorder(request.test, request.tier or None, sites)
     data = request.test.read_bytes()
-    code = pytest.main(_arguments(request), plugins=[*fixtures, recorder])
-    recorder.close(int(code))
+    for one in (*plugins, recorder):
+        held.config.pluginmanager.register(one)
+    faulthandler.enable(2)
+    recorder.close(finish(held, request.test, collect_only=request.tree is None))
     _write(request.folder / RESULT, {
         "sha256": hashlib.sha256(data).hexdigest(),
         "others": [vars(finding) for finding in recorder.others],
@@ -107,26 +109,6 @@ def run(request: Request, prepared: Prepared) -> None:
         "stubs": sorted({stub for trees in shown for stub in trees.stubs}),
         "parsed": sorted(prepared.syntax.asked),
     })  # fmt: skip
-
-
-def _arguments(request: Request) -> list[str]:
-    # No configuration, no conftest, no plugin but ours: what runs is the file and the
-    # fixtures, which are what evidence is keyed by.
-    configuration = request.folder / "pytest.ini"
-    configuration.write_text("[pytest]\n", encoding="ascii")
-    arguments = [
-        str(request.test), "-c", str(configuration), "--rootdir", str(request.test.parent),
-        "--noconftest", "--import-mode=importlib", "--capture=no", "--color=no", "-ra",
-        # The others parse the test's file again for each failure; a control is made to fail.
-        "--tb=native",
-        # Its last act is to collect garbage five times over: a third of a short run.
-        "-p", "no:unraisableexception",
-        # Not even the folders above are looked at for what might be collected there.
-        "--confcutdir", str(request.test.parent),
-        *(word for name in _UNUSED for word in ("-p", f"no:{name}")),
-        "-p", "no:cacheprovider", "--basetemp", str(request.folder / "pytest"),
-    ]  # fmt: skip
-    return arguments if request.tree is not None else [*arguments, "--collect-only", "-q"]
 
 
 def _write(path: Path, result: Mapping[str, Any]) -> None:

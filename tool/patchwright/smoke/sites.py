@@ -64,7 +64,7 @@ def _site_tree(project: Project, state: State) -> str:
     union = EMPTY_TREE
     for name, tree in site_trees(project, state).items():
         union = _union(project.store, union, tree, b"", name)
-    project.store.flush()
+    project.store.flush(union)
     return union
 
 

@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import importlib
 import json
 import os
 import shutil
 import signal
 from collections.abc import Iterable, Mapping
-from importlib import metadata
+from io import RawIOBase
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, BinaryIO, cast
+
+import pytest
 
 from patchwright.smoke import bindings, isolation, proof, session
 from patchwright.smoke.generator_server import Server
+from patchwright.smoke.held import hold
 from patchwright.smoke.outcomes import Outcome
 from patchwright.smoke.processes import Abandoned, Ended, become_subreaper, run_forked
 from patchwright.smoke.protocol import Request
@@ -37,19 +39,45 @@ def main(server: Server) -> None:
     gc.disable()  # what is kept is syntax trees, which have no cycles
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)  # a stray print must not look like an answer
-    prepared = session.Prepared(server=server)
-    _preload()
     requests = os.fdopen(os.dup(0), "rb")
     answers.write(READY)
-    with contextlib.suppress(Abandoned, BrokenPipeError):
-        for line in requests:
-            request = Request.from_line(line)
-            answer = serve(request, prepared, requests.fileno())
-            answers.write(json.dumps(answer).encode() + b"\n")
-            _learn(request, prepared, answer["parsed"])
+    desk = _Desk(requests, answers, session.Prepared(server=server))
+    with contextlib.suppress(BrokenPipeError):
+        while desk.line:
+            first = Request.from_line(desk.line)
+            hold(first.test.parent, first.folder, desk.serve)
 
 
-def serve(request: Request, prepared: session.Prepared, watched: int | None) -> dict[str, Any]:
+class _Desk:
+    """Takes requests and hands out answers, as long as they fit the session that is held."""
+
+    def __init__(self, requests: BinaryIO, answers: RawIOBase, prepared: session.Prepared) -> None:
+        self._requests = requests
+        self._answers = answers
+        self._prepared = prepared
+        self.line = requests.readline()
+
+    def serve(self, held: pytest.Session) -> None:
+        """Answer until a request is for other folders, or there is none any more."""
+        folders = None
+        while self.line:
+            request = Request.from_line(self.line)
+            if folders not in (None, (request.test.parent, request.folder)):
+                return
+            folders = request.test.parent, request.folder
+            try:
+                answer = serve(request, self._prepared, held, self._requests.fileno())
+                self._answers.write(json.dumps(answer).encode() + b"\n")
+            except (Abandoned, BrokenPipeError):
+                self.line = b""
+                return
+            _learn(request, self._prepared, answer["parsed"])
+            self.line = self._requests.readline()
+
+
+def serve(
+    request: Request, prepared: session.Prepared, held: pytest.Session, watched: int | None
+) -> dict[str, Any]:
     """Make one run and return the answer."""
     shutil.rmtree(request.folder, ignore_errors=True)
     isolation.make_folders(request.folder)
@@ -63,7 +91,9 @@ def serve(request: Request, prepared: session.Prepared, watched: int | None) -> 
     server = prepared.server
     try:
         kept = server.fileno() if server is not None else None
-        ended = run_forked(lambda: session.run(request, prepared), request.deadline, watched, kept)
+        ended = run_forked(
+            lambda: session.run(request, prepared, held), request.deadline, watched, kept
+        )
         return _answer(request, ended)
     finally:
         if server is not None:
@@ -145,16 +175,6 @@ def _result(path: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return result
-
-
-def _preload() -> None:
-    """Import what every run needs; upstreams and torch stay out."""
-    # What pytest imports only when it is run.
-    from _pytest.config import default_plugins
-
-    for name in (*(f"_pytest.{plugin}" for plugin in default_plugins), "pdb"):
-        importlib.import_module(name)
-    metadata.version("pytest")
 
 
 def _learn(request: Request, prepared: session.Prepared, oids: list[str]) -> None:

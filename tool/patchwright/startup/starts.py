@@ -126,6 +126,7 @@ class Starts:
         trees = tuple((n, t) for n, t in state.trees if n in self.settings.upstreams)
         shown = State(trees)
         place = seat.place(self.project.store, "tree", site_tree(self.project, shown), trees)
+        seat.begin()
         port = _free_port()
         process, keys = self._launch(seat, place, port, lease)
         attempt = Attempt(state, seat, place, process, port, lease, keys)
