@@ -13,7 +13,7 @@ import os
 import select
 import signal
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
@@ -194,8 +194,13 @@ def kill_children() -> None:
         time.sleep(0.001)
 
 
-def kill_strays(spared: Collection[int]) -> None:
+def kill_strays(spared: Set[int]) -> None:
     """Kill and reap every process below this one but the children ``spared`` and their own."""
+    # One that nobody is left to wait for is our own child: mostly there is none.
+    with contextlib.suppress(OSError):  # not every kernel tells
+        children = Path(f"/proc/self/task/{os.getpid()}/children").read_bytes().split()
+        if spared >= set(map(int, children)):
+            return
     for below in _below(os.getpid(), spared):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(below, signal.SIGKILL)

@@ -30,11 +30,15 @@ READS = "reads"
 
 @dataclass
 class Prepared:
-    """What the worker keeps between runs: listings by file, syntax trees by blob id."""
+    """What the worker keeps between runs: listings by file, syntax trees by blob id.
+
+    ``asked`` are the files, as installed paths, whose syntax a test asked for the last time.
+    """
 
     syntax: SyntaxCache = field(default_factory=SyntaxCache)
     server: Server | None = None
     listings: dict[Path, Listing] = field(default_factory=dict)
+    asked: dict[Path, set[bytes]] = field(default_factory=dict)
 
     def listing(self, path: Path) -> Listing:
         """Return a listing, read once."""

@@ -55,12 +55,9 @@ def format_listing(listing: Files) -> bytes:
 
 def parse_listing(data: bytes) -> Listing:
     """Return the listing that ``format_listing`` wrote."""
-    listing = Listing()
-    for line in data.split(b"\0")[:-1]:
-        meta, _, path = line.partition(b"\t")
-        mode, _, oid = meta.partition(b" ")
-        listing[path] = (mode, oid.decode())
-    return listing
+    lines = data.split(b"\0")[:-1]
+    # Modes of files have six digits, ids forty.
+    return Listing({line[48:]: (line[:6], line[7:47].decode()) for line in lines})
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import json
 import os
 import shutil
 import signal
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from io import RawIOBase
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -24,7 +24,7 @@ from patchwright.smoke.generator_server import Server
 from patchwright.smoke.held import hold
 from patchwright.smoke.outcomes import Outcome
 from patchwright.smoke.processes import Abandoned, Ended, become_subreaper, run_forked
-from patchwright.smoke.protocol import Request
+from patchwright.smoke.protocol import Place, Request
 from patchwright.smoke.recorder import Finding, outcome_of
 from patchwright.store import object_id
 
@@ -83,9 +83,7 @@ def serve(
     isolation.make_folders(request.folder)
     if len(prepared.listings) > _LISTINGS:
         prepared.listings.clear()
-    for place in (request.tree, request.baseline):
-        if place is not None:
-            prepared.listing(place.listing)
+    _anticipate(request, prepared)
     prepared.syntax.asked.clear()
     gc.freeze()  # or the child's collector would copy every page of what we prepared
     server = prepared.server
@@ -177,17 +175,36 @@ def _result(path: Path) -> dict[str, Any]:
     return result
 
 
+def _anticipate(request: Request, prepared: session.Prepared) -> None:
+    """Parse what the test asked for the last time, as it is in the trees of this run."""
+    wanted: set[str] = set()
+    for place in _places(request):
+        listing = prepared.listing(place.listing)
+        paths = prepared.asked.get(request.test, ())
+        wanted.update(listing[path][1] for path in paths if path in listing)
+    _parse(request, prepared, wanted)
+
+
 def _learn(request: Request, prepared: session.Prepared, oids: list[str]) -> None:
     """Parse what the last run parsed: the next runs on the same blobs have it at once."""
+    parsed = set(oids)
+    prepared.asked[request.test] = {
+        path
+        for place in _places(request)
+        for path, (_, oid) in prepared.listing(place.listing).items()
+        if oid in parsed
+    }
+    _parse(request, prepared, parsed)
+
+
+def _parse(request: Request, prepared: session.Prepared, oids: Set[str]) -> None:
     known = prepared.syntax.known
-    wanted = set(oids) - known.keys()
-    for oid in known.keys() & set(oids):
+    wanted = oids - known.keys()
+    for oid in known.keys() & oids:
         known[oid] = known.pop(oid)  # to the end: what nobody asked for longest goes first
     while known and len(known) + len(wanted) > _SYNTAX_TREES:
         del known[next(iter(known))]
-    for place in (request.tree, request.baseline):
-        if place is None or not wanted:
-            continue
+    for place in _places(request) if wanted else ():
         for path, (_, oid) in prepared.listing(place.listing).items():
             if oid not in wanted:
                 continue
@@ -198,3 +215,7 @@ def _learn(request: Request, prepared: session.Prepared, oids: list[str]) -> Non
                 if object_id("blob", data) == oid:
                     bindings.prepare(prepared.syntax.parse(oid, data, str(file)))
                     wanted.discard(oid)
+
+
+def _places(request: Request) -> list[Place]:
+    return [place for place in (request.tree, request.baseline) if place is not None]
