@@ -89,7 +89,7 @@ def collect(project: Project, files: Iterable[Path]) -> dict[Path, Collected]:
     """
     found = {}
     with ExitStack() as stack:
-        seat = take_seat(project.cache_dir / "slots")
+        seat = take_seat(project.cache_dir / "slots", project.pins_key)
         stack.callback(seat.close)
         for file in files:
             answer = _ask(seat, _request(project, seat, file, ""))
@@ -119,7 +119,7 @@ def execute(
         selector = stack.enter_context(selectors.DefaultSelector())
         seats: list[Seat] = []
         for _ in range(min(max(jobs, 1), len(queue))):
-            seats.append(take_seat(project.cache_dir / "slots"))
+            seats.append(take_seat(project.cache_dir / "slots", project.pins_key))
             stack.callback(seats[-1].close)
         # Called first of all: no seat is waited for while another one still runs.
         stack.callback(_dismiss, seats)
