@@ -164,7 +164,7 @@ def built(decision_table: Any, route: Any, tree: Any) -> Any:
     def majors(upstream: str, path: str, name: str) -> set[int]:
         given: set[int] = set()
 
-        def flags(supported_major_versions: list[int]) -> list[str]:
+        def flags(supported_major_versions: list[int], **kwargs: object) -> list[str]:
             given.update(supported_major_versions)
             return []
 
@@ -173,10 +173,17 @@ def built(decision_table: Any, route: Any, tree: Any) -> Any:
             capabilities=("10.0",),
             stubs={
                 "jit_env": SimpleNamespace(
-                    FLASHINFER_CSRC_DIR=PurePath("csrc"), FLASHINFER_CUBIN_DIR=PurePath("cubins")
+                    FLASHINFER_CSRC_DIR=PurePath("csrc"),
+                    FLASHINFER_CUBIN_DIR=PurePath("cubins"),
+                    FLASHINFER_GEN_SRC_DIR=PurePath("generated"),
                 ),
                 "get_cubin": lambda *args: "cubin",
+                "get_artifact": lambda *args: "cubin",  # its name in later releases
                 "get_meta_hash": lambda *args: "hash",
+                "ArtifactPath": SimpleNamespace(TRTLLM_GEN_BMM="bmm"),
+                "ensure_symlink": lambda *args: None,
+                "verify_symlinked_headers": lambda *args: None,
+                "write_filtered_metainfo": lambda *args: None,
                 "CheckSumHash": SimpleNamespace(TRTLLM_GEN_BMM="checksum"),
                 "current_compilation_context": SimpleNamespace(get_nvcc_flags_list=flags),
                 "is_cuda_version_at_least": lambda version: True,
@@ -184,7 +191,9 @@ def built(decision_table: Any, route: Any, tree: Any) -> Any:
                 "gen_jit_spec": lambda *args, **kwargs: None,
             },
         )
-        return given
+        # The kernels of trtllm-gen are binaries for SM100 and SM103: a list that has 12 as well
+        # (0.7.4) makes none for it.
+        return given & {10} if "trtllm_gen" in name else given
 
     return table
 
