@@ -93,3 +93,32 @@ def test_a_function_that_is_nowhere_was_rewritten(tmp_path: Path) -> None:
     project.add_patch(1, {"tiny/a.py": old.replace("return y", "return y + 1")})
     reason = row(project, 1, "--no-static")["reason"]
     assert "gate is gone from tiny/a.py; no file of upstream has a function of that name" in reason
+    assert "most like it" not in reason
+
+
+def test_a_function_that_was_renamed_and_moved_is_found_by_what_it_says(tmp_path: Path) -> None:
+    old = """\
+def fusion_accepted(batch_size):
+    return (
+        (_is_hopper_supported or _is_blackwell_supported)
+        and _is_flashinfer_available
+        and batch_size <= FUSE_MAX_BATCH_SIZE
+        and get_server_arguments().enable_fusion
+    )
+
+
+def other():
+    return 1
+"""
+    moved = old[: old.index("\n\n\ndef other")].replace("fusion_accepted", "fusion_applies")
+    moved = moved.replace("get_server_arguments().enable_fusion", "get_exec().fusion is not None")
+    new = {
+        "tiny/a.py": "def other():\n    return 2\n",
+        "tiny/layers/norm.py": f"import os\n\n\n{moved}\n",
+        "tiny/unlike.py": "_is_flashinfer_available = True\nbatch_size = 1\n",
+    }
+    project = wheel(tmp_path, {"tiny/a.py": old}, dict(new))
+    project.add_patch(1, {"tiny/a.py": old.replace("_supported)", "_supported or _is_new)")})
+    reason = row(project, 1, "--no-static")["reason"]
+    assert "it was rewritten, most like it is tiny/layers/norm.py:" in reason
+    assert reason.endswith(" (fusion_applies)")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from patchwright.errors import PatchwrightError
 from patchwright.project import Project
 from patchwright.smoke.runs import Run, collect, execute
 from patchwright.smoke.seats import take_seat
+from patchwright.store import FILE, ObjectStore
 from projects import make_project
 from smoke_bench import FILES, Bench, Shared
 
@@ -317,6 +319,44 @@ def test_a_seat_is_for_one_command_at_a_time(tmp_path: Path) -> None:
     assert again.folder == first.folder
     again.close()
     second.close()
+
+
+def test_a_seat_is_found_again_by_the_pins_that_it_was_used_for(tmp_path: Path) -> None:
+    def taken(pins: str) -> str:
+        seat = take_seat(tmp_path, pins)
+        seat.close()
+        return seat.folder.name
+
+    assert [taken(pins) for pins in ("old", "new", "old", "new")] == ["0", "1", "0", "1"]
+    # No more than so many are kept: then the one that waited longest is moved.
+    most = max(8, 2 * (os.cpu_count() or 1))
+    for n in range(2, most):
+        assert taken(f"pins {n}") == str(n)
+    for n in range(most):
+        os.utime(tmp_path / str(n) / "pins", (n + 1000, n + 1000))
+    os.utime(tmp_path / "5" / "pins", (1, 1))
+    assert taken("newest") == "5"
+    assert taken("old") == "0"
+
+
+def test_a_write_in_place_is_undone_in_the_folder_that_shares_the_file(tmp_path: Path) -> None:
+    store = ObjectStore(tmp_path / "objects.git")
+    files = {b"%d" % n: (FILE, store.add("blob", b"%d" % n)) for n in range(200)}
+    tree = store.build_tree(files)
+    store.flush()
+    seat = take_seat(tmp_path / "slots")
+    both = [seat.place(store, name, tree, ()).site for name in ("tree", "baseline")]
+    assert (both[0] / "7").samefile(both[1] / "7")
+    assert seat.undo() == []
+    # A control is given the one folder only.
+    seat.place(store, "tree", tree, ())
+    with (both[0] / "7").open("r+b") as stream:
+        stream.write(b"X")
+    assert seat.undo() == ["7"]
+    for name in ("tree", "baseline"):
+        assert (seat.place(store, name, tree, ()).site / "7").read_bytes() == b"7"
+    assert seat.undo() == []
+    seat.close()
 
 
 def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path) -> None:

@@ -237,3 +237,46 @@ def test_a_slot_belongs_to_one_worker(store: ObjectStore, tmp_path: Path) -> Non
             assert second.path != first.path
     with free_slot(tmp_path / "slots", store) as again:
         assert again.path == first.path
+
+
+def test_files_that_a_twin_has_are_links_and_each_slot_is_exact(
+    store: ObjectStore, tmp_path: Path
+) -> None:
+    many = {b"many/%d" % n: (FILE, b"%d" % n) for n in range(200)}
+    one, two = tree_of(store, ONE | many), tree_of(store, TWO | many)
+    with Slot(tmp_path / "a", store) as first, Slot(tmp_path / "b", store) as second:
+        first.move(one)
+        second.move(one, first)
+        assert (first.folder / "deep/y").samefile(second.folder / "deep/y")
+        assert first.check() == second.check() == ()
+        second.move(two, first)
+        assert (read(first.folder), read(second.folder)) == (ONE | many, TWO | many)
+        assert first.check() == second.check() == ()
+
+
+def test_an_edit_in_place_is_found_in_both_twins_and_undone_in_each(
+    store: ObjectStore, tmp_path: Path
+) -> None:
+    many = {**ONE, **{b"many/%d" % n: (FILE, b"%d" % n) for n in range(200)}}
+    tree = tree_of(store, many)
+    with Slot(tmp_path / "a", store) as first, Slot(tmp_path / "b", store) as second:
+        first.move(tree)
+        second.move(tree, first)
+        assert (first.folder / "many/7").samefile(second.folder / "many/7")
+        with (second.folder / "many/7").open("r+b") as stream:
+            stream.write(b"X")
+        assert second.repair() == (Difference(b"many/7", "changed"),)
+        assert first.repair() == (Difference(b"many/7", "changed"),)
+        assert read(first.folder) == read(second.folder) == many
+
+
+def test_what_a_stranger_changed_in_a_twin_is_not_taken_over(
+    store: ObjectStore, tmp_path: Path
+) -> None:
+    tree = tree_of(store, {**ONE, **{b"many/%d" % n: (FILE, b"x") for n in range(200)}})
+    with Slot(tmp_path / "a", store) as first, Slot(tmp_path / "b", store) as second:
+        first.move(tree)
+        (first.folder / "many/7").write_bytes(b"y")
+        second.move(tree, first)
+        assert (second.folder / "many/7").read_bytes() == b"x"
+        assert second.check() == ()

@@ -13,6 +13,12 @@ from patchwright.smoke.outcomes import UpstreamRefused
 GATE = FunctionGate(
     "sglang", "python/sglang/srt/layers/communicator.py", "apply_flashinfer_allreduce_fusion"
 )
+# Where later releases ask, in other words.
+LATER = FunctionGate(
+    "sglang",
+    "python/sglang/srt/layers/layer_boundary/residual/add_norm.py",
+    "flashinfer_ar_fusion_applies",
+)
 FUSION = "python/sglang/srt/layers/flashinfer_comm_fusion.py"
 SM12X = ("12.0", "12.1")
 SM12X_OPEN = [(capability, True) for capability in SM12X]
@@ -21,19 +27,21 @@ ABSENT = ("triton", "sgl_kernel", "torchvision", "compressed_tensors", "gguf")
 
 
 @pytest.fixture
-def accepts(decision_table: Any) -> Any:
+def accepts(decision_table: Any, tree: Any) -> Any:
     """What the gate answers by capability, for a server that was started with the flag."""
 
     def table(
         batch: int = 128, *, flag: bool = True, dp_attention: bool = False, **kwargs: object
     ) -> dict[str, object]:
+        comm = SimpleNamespace(flashinfer_allreduce_fusion_backend="auto" if flag else None)
         found: dict[str, object] = decision_table(
-            GATE,
+            LATER if tree.exists("sglang", LATER.path) else GATE,
             batch,
             stubs={
                 "is_dp_attention_enabled": lambda: dp_attention,
                 "is_flashinfer_available": lambda: True,
                 "is_flashinfer_allreduce_unavailable": lambda: False,  # later releases ask
+                "get_exec": lambda: SimpleNamespace(comm=comm),
                 "get_global_server_args": lambda: SimpleNamespace(
                     enable_flashinfer_allreduce_fusion=flag, attn_cp_size=1
                 ),

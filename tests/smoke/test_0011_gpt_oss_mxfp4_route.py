@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 from pathlib import Path, PurePath
 from types import SimpleNamespace
@@ -19,6 +20,32 @@ CHOICE = FunctionGate(
     "ServerArgs._handle_model_specific_adjustments",
     reads="moe_runner_backend",
 )
+# Where later releases choose; they return what is to be changed.
+LATER = FunctionGate(
+    "sglang", "python/sglang/srt/arg_groups/model_overrides/gpt_oss.py", "_gpt_oss_overrides"
+)
+# Which kernel of FlashInfer's stands behind flashinfer_mxfp4: later releases have several, and
+# hand over to a function of their own for each.
+_KERNEL = "_fi_kernel"
+KERNEL = FunctionGate("sglang", MXFP4, "Mxfp4MoEMethod.__init__", reads=_KERNEL)
+APPLY = FunctionGate("sglang", MXFP4, "Mxfp4MoEMethod.apply")
+RUNNERS = tuple(
+    f"python/sglang/srt/layers/moe/moe_runner/flashinfer_{name}.py"
+    for name in ("cutlass", "trtllm")
+)
+CHOSEN = {
+    "super": lambda: SimpleNamespace(__init__=lambda: None),
+    "get_moe_runner_backend": lambda: SimpleNamespace(
+        is_flashinfer_mxfp4=lambda: True,
+        is_triton_kernels=lambda: False,
+        is_marlin=lambda: False,
+        is_deep_gemm=lambda: False,
+    ),
+    "get_moe_a2a_backend": lambda: SimpleNamespace(is_megamoe=lambda: False),
+    "get_exec": lambda: SimpleNamespace(
+        moe=SimpleNamespace(flashinfer_mxfp4_moe_precision="default")
+    ),
+}
 SWIZZLE = FunctionGate("sglang", MXFP4, "_swizzle_mxfp4")
 SM12X = ("12.0", "12.1")
 ABSENT = ("triton", "sgl_kernel", "torchvision", "compressed_tensors", "gguf")
@@ -27,8 +54,15 @@ FEW = ("9.0", "10.0", "12.0")
 OTHERS = tuple(capability for capability in CAPABILITIES if capability not in SM12X)
 
 
+class Anything:
+    """A layer, or its input: whatever is asked of it is there, and decides nothing."""
+
+    def __getattr__(self, name: str) -> int:
+        return 1
+
+
 @pytest.fixture
-def choice(decision_table: Any) -> Any:
+def choice(decision_table: Any, tree: Any) -> Any:
     """The MoE runner backend of a gpt-oss server by capability."""
 
     def table(
@@ -55,12 +89,17 @@ def choice(decision_table: Any) -> Any:
             "quantization": None,
             "enable_dp_attention": False,
             "enable_flashinfer_allreduce_fusion": False,
+            "dtype": "auto",
         }
+        later = tree.exists("sglang", LATER.path)
         found: dict[str, object] = decision_table(
-            CHOICE,
+            LATER if later else CHOICE,
             SimpleNamespace(**(server | changes)),
+            *((config,) if later else ()),
             **evaluated,
             stubs={
+                "_register_for": lambda *architectures: lambda function: function,
+                "resolving_view": lambda server: server,
                 "is_triton_kernels_available": lambda: triton_kernels,
                 "get_nvidia_driver_version": lambda: (580,),  # later releases ask
                 "sglang.srt.configs.model_config.is_deepseek_nsa": lambda config: False,
@@ -68,7 +107,93 @@ def choice(decision_table: Any) -> Any:
                 "logger": SimpleNamespace(info=print, warning=print),
             },
         )
+        if later:
+            asked = changes.get("moe_runner_backend", "auto")
+            return {
+                capability: row.get("moe_runner_backend", asked) if isinstance(row, dict) else row
+                for capability, row in found.items()
+            }
         return found
+
+    return table
+
+
+@pytest.fixture
+def built(decision_table: Any, route: Any, tree: Any) -> Any:
+    """Whether FlashInfer builds for a GPU what flashinfer_mxfp4 runs there."""
+
+    def table(capability: str) -> bool:
+        start = runs(capability) if _KERNEL.encode() in tree.read("sglang", MXFP4) else APPLY
+        entries = {
+            (found.generator_upstream, *found.entry.split("::"))
+            for found in route("sglang", start.path, start.name)
+            if found.generator.startswith("flashinfer/jit/fused_moe.py::")
+        }
+        assert entries, f"{start.name} leads to no module that is built"
+        return any(int(capability.partition(".")[0]) in majors(*entry) for entry in entries)
+
+    def runs(capability: str) -> FunctionGate:
+        """What later releases run: the function that takes what the layer hands over."""
+        chosen = decision_table(
+            KERNEL, SimpleNamespace(), "prefix", capabilities=(capability,), stubs=CHOSEN
+        )[capability]
+        layer = SimpleNamespace(
+            use_deep_gemm=False,
+            use_marlin=False,
+            use_flashinfer=True,
+            _fi_kernel=chosen,
+            _padded_hidden=0,
+            moe_runner_config=SimpleNamespace(activation="swiglu"),
+            runner=SimpleNamespace(run=lambda given, weights: type(weights).__name__),
+            intermediate_size_per_partition=0,
+            hidden_size=0,
+            flashinfer_mxfp4_moe_precision="default",
+        )
+        handed = decision_table(APPLY, layer, Anything(), Anything(), capabilities=(capability,))
+        (found,) = (
+            FunctionGate("sglang", path, node.name)
+            for path in RUNNERS
+            for node in tree.ast("sglang", path).body
+            if isinstance(node, ast.FunctionDef)
+            for argument in node.args.args
+            if isinstance(argument.annotation, ast.Name)
+            and argument.annotation.id == handed[capability]
+        )
+        return found
+
+    def majors(upstream: str, path: str, name: str) -> set[int]:
+        given: set[int] = set()
+
+        def flags(supported_major_versions: list[int], **kwargs: object) -> list[str]:
+            given.update(supported_major_versions)
+            return []
+
+        decision_table(
+            FunctionGate(upstream, path, name),
+            capabilities=("10.0",),
+            stubs={
+                "jit_env": SimpleNamespace(
+                    FLASHINFER_CSRC_DIR=PurePath("csrc"),
+                    FLASHINFER_CUBIN_DIR=PurePath("cubins"),
+                    FLASHINFER_GEN_SRC_DIR=PurePath("generated"),
+                ),
+                "get_cubin": lambda *args: "cubin",
+                "get_artifact": lambda *args: "cubin",  # its name in later releases
+                "get_meta_hash": lambda *args: "hash",
+                "ArtifactPath": SimpleNamespace(TRTLLM_GEN_BMM="bmm"),
+                "ensure_symlink": lambda *args: None,
+                "verify_symlinked_headers": lambda *args: None,
+                "write_filtered_metainfo": lambda *args: None,
+                "CheckSumHash": SimpleNamespace(TRTLLM_GEN_BMM="checksum"),
+                "current_compilation_context": SimpleNamespace(get_nvcc_flags_list=flags),
+                "is_cuda_version_at_least": lambda version: True,
+                "gen_cutlass_fused_moe_module": lambda *args: None,
+                "gen_jit_spec": lambda *args, **kwargs: None,
+            },
+        )
+        # The kernels of trtllm-gen are binaries for SM100 and SM103: a list that has 12 as well
+        # (0.7.4) makes none for it.
+        return given & {10} if "trtllm_gen" in name else given
 
     return table
 
@@ -81,6 +206,8 @@ def swizzled(decision_table: Any) -> Any:
         constraints: dict[str, object] = {}
 
         class Tensor:
+            shape = (1, 64, 32)
+
             def transpose(self, *axes: int) -> Tensor:
                 return self
 
@@ -99,10 +226,10 @@ def swizzled(decision_table: Any) -> Any:
                 {"mx_axis": mx_axis, "num_warps": num_warps},
             ),
         )
+        details = SimpleNamespace(opt_flags=SimpleNamespace(update_opt_flags_constraints=update))
         package = SimpleNamespace(
-            matmul_ogs_details=SimpleNamespace(
-                opt_flags=SimpleNamespace(update_opt_flags_constraints=update)
-            ),
+            matmul_ogs_details=details,
+            matmul_details=details,  # its name in later releases
             numerics=SimpleNamespace(InFlexData=lambda: "flex"),
             tensor=SimpleNamespace(
                 FP4="fp4",
@@ -121,7 +248,10 @@ def swizzled(decision_table: Any) -> Any:
                 Tensor(),
                 8,
                 capabilities=(capability,),
-                stubs={"triton_kernels": package},
+                stubs={
+                    "triton_kernels": package,
+                    "_pad_hopper_mxfp4_scale": lambda scale, k_size: scale,
+                },
                 **kwargs,
             )
         return found
@@ -134,9 +264,14 @@ def of(table: dict[str, object], capabilities: tuple[str, ...]) -> dict[str, obj
 
 
 @pytest.mark.tier("static")
-def test_sm12x_gets_triton_kernels_and_nothing_else_moves(choice: Any, baseline: Any) -> None:
+def test_sm12x_gets_kernels_that_exist_there_and_nothing_else_moves(
+    choice: Any, baseline: Any, built: Any
+) -> None:
     after, before = choice(), choice(trees=baseline)
-    assert of(after, SM12X) == dict.fromkeys(SM12X, "triton_kernel")
+    # The patch takes triton_kernels; later releases take a FlashInfer kernel for SM12x.
+    for capability in SM12X:
+        if after[capability] != "flashinfer_mxfp4" or not built(capability):
+            assert after[capability] == "triton_kernel"
     assert of(after, OTHERS) == of(before, OTHERS)
     assert after["9.0"] == "triton_kernel"
     assert after["10.0"] == after["10.3"] == "flashinfer_mxfp4"
@@ -148,12 +283,14 @@ def test_sm12x_gets_triton_kernels_and_nothing_else_moves(choice: Any, baseline:
     [{"ep_size": 2, "tp_size": 2}, {"quantization": "mxfp4"}, {"triton_kernels": False}],
     ids=lambda server: next(iter(server)),
 )
-def test_where_triton_kernels_do_not_apply_the_choice_is_that_of_sm90(
-    choice: Any, baseline: Any, server: dict[str, object]
+def test_where_triton_kernels_do_not_apply_none_is_chosen(
+    choice: Any, baseline: Any, built: Any, server: dict[str, object]
 ) -> None:
     after = choice(capabilities=FEW, **server)
     before = choice(capabilities=FEW, trees=baseline, **server)
-    assert after["12.0"] == after["9.0"] == before["9.0"] == "auto"
+    if after["12.0"] != "flashinfer_mxfp4" or not built("12.0"):
+        assert after["12.0"] == "auto"
+    assert after["9.0"] == before["9.0"] == "auto"
     assert after["10.0"] == before["10.0"]
 
 
@@ -169,49 +306,26 @@ def test_other_servers_are_as_before(choice: Any, baseline: Any, server: dict[st
 
 
 @pytest.mark.tier("static")
-def test_what_is_chosen_builds_for_the_gpu(choice: Any, route: Any, decision_table: Any) -> None:
+def test_what_is_chosen_builds_for_the_gpu(choice: Any, built: Any) -> None:
     """Follow the FlashInfer kernel to its MoE module, and ask that for which GPUs it builds."""
-    (found,) = (
-        found
-        for found in route("sglang", MXFP4, "Mxfp4MoEMethod.apply")
-        if found.generator.startswith("flashinfer/jit/fused_moe.py::")
-    )
-    path, _, name = found.generator.partition("::")
-    majors: set[int] = set()
-
-    def flags(supported_major_versions: list[int]) -> list[str]:
-        majors.update(supported_major_versions)
-        return []
-
-    decision_table(
-        FunctionGate(found.generator_upstream, path, name),
-        capabilities=("10.0",),
-        stubs={
-            "jit_env": SimpleNamespace(
-                FLASHINFER_CSRC_DIR=PurePath("csrc"), FLASHINFER_CUBIN_DIR=PurePath("cubins")
-            ),
-            "get_cubin": lambda *args: "cubin",
-            "get_meta_hash": lambda *args: "hash",
-            "CheckSumHash": SimpleNamespace(TRTLLM_GEN_BMM="checksum"),
-            "current_compilation_context": SimpleNamespace(get_nvcc_flags_list=flags),
-            "gen_jit_spec": lambda *args, **kwargs: None,
-        },
-    )
-    assert 10 in majors, "positive control: the module builds for SM100"
     asked = choice(capabilities=("10.0", "10.3", *SM12X))
     sent = {c for c, backend in asked.items() if backend == "flashinfer_mxfp4"}
-    refused = sorted(c for c in sent & set(SM12X) if int(c.partition(".")[0]) not in majors)
     assert {"10.0", "10.3"} <= sent
-    assert not refused, f"{found.describe()}\nbuilds for {sorted(majors)}, not for {refused}"
+    assert [c for c in sorted(sent) if not built(c)] == []
 
 
 @pytest.mark.tier("static")
-def test_sm12x_gets_layouts_for_the_kernel_without_tma(swizzled: Any, baseline: Any) -> None:
+def test_sm12x_gets_layouts_for_the_kernel_without_tma(
+    choice: Any, swizzled: Any, baseline: Any
+) -> None:
     after, before = swizzled(), swizzled(trees=baseline)
     assert of(after, OTHERS) == of(before, OTHERS)
     assert after["10.0"][0][2] == (("epilogue_subtile", 1), ("is_persistent", True))
     assert after["9.0"][0][2] == (("split_k", 1),)
+    sent = choice(capabilities=SM12X)
     for capability in SM12X:
+        if sent[capability] == "flashinfer_mxfp4":
+            continue  # triton_kernels have no part in it
         (value, _, constraints), flex, (scale, _, _) = after[capability]
         assert (value, flex, scale) == ("strided", "flex", "strided")
         assert dict(constraints)["is_persistent"] is False

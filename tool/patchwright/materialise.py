@@ -36,6 +36,9 @@ _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 # Told of every path that went (None) or was written, with its entry and its status.
 Observer = Callable[[bytes, TreeEntry | None, os.stat_result | None], None]
+# Makes a file (path, entry, name within an open folder) of what is on the disk already, as a
+# hard link, and returns its status; None where it cannot.
+Sharer = Callable[[bytes, TreeEntry, bytes, int], os.stat_result | None]
 
 
 def write_tree(store: ObjectStore, tree: str, directory: Path) -> None:
@@ -105,11 +108,13 @@ def _umask() -> int:
 
 
 def update(
-    store: ObjectStore, old: str, new: str, directory: Path, observer: Observer | None = None
-) -> None:
+    store: ObjectStore, old: str, new: str, directory: Path, observer: Observer | None = None,
+    sharer: Sharer | None = None,
+) -> None:  # fmt: skip
     """Turn a folder that holds ``old`` into ``new``, touching only what differs."""
+    told = observer or (lambda path, entry, status: None)
     with open_folder(directory) as handle:
-        _Update(store, observer or (lambda path, entry, status: None)).folder(handle, b"", old, new)
+        _Update(store, told, sharer).folder(handle, b"", old, new)
 
 
 @contextmanager
@@ -174,9 +179,10 @@ def made_folder(name: bytes, within: int) -> Iterator[int]:
 
 
 class _Update:
-    def __init__(self, store: ObjectStore, observer: Observer) -> None:
+    def __init__(self, store: ObjectStore, observer: Observer, sharer: Sharer | None) -> None:
         self.store = store
         self.observer = observer
+        self.sharer = sharer
 
     def folder(self, handle: int, prefix: bytes, old: str, new: str) -> None:
         before = {entry.name: entry for entry in self.store.tree(old)}
@@ -194,8 +200,11 @@ class _Update:
                 with made_folder(name, handle) as below:
                     self.folder(below, prefix + name + b"/", inner, entry.oid)
             else:
-                status = write_file(name, entry, self.store.blob(entry.oid), handle)
-                self.observer(prefix + name, entry, status)
+                path = prefix + name
+                shared = self.sharer and self.sharer(path, entry, name, handle)
+                self.observer(path, entry, shared or write_file(
+                    name, entry, self.store.blob(entry.oid), handle
+                ))  # fmt: skip
 
     def _gone(self, path: bytes, entry: TreeEntry) -> None:
         if entry.mode != DIRECTORY:

@@ -177,6 +177,15 @@ class Project:
             self._resolved[name] = entry
         return self._resolved[name]
 
+    @property
+    def pins_key(self) -> str:
+        """A digest of what the pins are by pyproject.toml; resolves nothing."""
+        import hashlib
+
+        configs = sorted(self.config.upstreams.items())
+        pins = [(name, config.version, config.revision) for name, config in configs]
+        return hashlib.sha256(repr(pins).encode()).hexdigest()
+
     def resolve(self, name: str) -> LockedUpstream:
         """Resolve an upstream anew, whatever the lock says; may use the network."""
         from patchwright.upstreams import resolve

@@ -12,7 +12,7 @@ import json
 import os
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -27,6 +27,7 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 # A file changed again within one tick of the kernel's clock keeps its times. Times
 # younger than this when they were taken prove nothing (git's "racy" index entries).
 _RACY = 50_000_000  # nanoseconds
+_MANY = 100  # files: to read and hash so many takes as long as to wait until they are old
 
 
 class SlotBusy(Exception):
@@ -56,6 +57,17 @@ def _status(found: os.stat_result) -> tuple[int, ...]:
 def _proof(found: os.stat_result) -> tuple[int, ...]:
     """Return the status to record: none (so that it equals no other) where it is too young."""
     return _status(found) if time.time_ns() - found.st_ctime_ns > _RACY else ()
+
+
+def _settle(fresh: list[tuple[Slot, bytes]]) -> None:
+    """Have the statuses of files just written be proofs, or none where they are too young."""
+    if len(fresh) > _MANY:
+        time.sleep(_RACY / 1e9)  # cheaper than to read them all again
+        return
+    for slot, path in fresh:
+        seen = slot._files.get(path)
+        if seen is not None and seen.status and time.time_ns() - seen.status[0] <= _RACY:
+            slot._files[path] = seen._replace(status=())
 
 
 class Slot:
@@ -106,19 +118,62 @@ class Slot:
         finally:
             self._lock.release()
 
-    def move(self, tree: str) -> None:
+    def move(self, tree: str, twin: Slot | None = None) -> None:
         """Make the folder hold ``tree``: only what differs is written or removed.
 
-        What a stranger did to other files stays; ``check`` finds it.
+        What a stranger did to other files stays; ``check`` finds it. Files that ``twin``,
+        another slot of this process, has already are shared with it as hard links: who
+        writes into one changes both, and ``check`` finds it in both.
         """
         if not self._is_whole:
             self._clear()  # new, or a move before this one failed half-way
         elif tree == self.tree:
             return
         self._begin()
-        update(self.store, self.tree, tree, self.folder, self._observe)
+        fresh: list[tuple[Slot, bytes]] = []
+
+        def moved(path: bytes, entry: TreeEntry | None, found: os.stat_result | None) -> None:
+            self._observe(path, entry, found, _status)
+            fresh.append((self, path))
+
+        def shared(
+            path: bytes, entry: TreeEntry, name: bytes, within: int
+        ) -> os.stat_result | None:
+            found = twin._share(path, entry, name, within) if twin is not None else None
+            if found is not None and twin is not None:
+                fresh.append((twin, path))
+            return found
+
+        try:
+            update(self.store, self.tree, tree, self.folder, moved,
+                   shared if twin is not None and twin._is_whole else None)  # fmt: skip
+        finally:
+            _settle(fresh)
         self.tree = tree
         self._is_whole = True
+
+    def _share(
+        self, path: bytes, entry: TreeEntry, name: bytes, within: int
+    ) -> os.stat_result | None:
+        """Link this slot's file to ``name`` and return its status, None where that is not it."""
+        seen = self._files.get(path)
+        if seen is None or (seen.mode, seen.oid) != (entry.mode, entry.oid) or not seen.status \
+                or seen.mode == SYMLINK:  # fmt: skip
+            return None
+        place = os.path.join(os.fsencode(self.folder), path)  # noqa: PTH118 - bytes
+        try:
+            if _status(os.stat(place, follow_symlinks=False)) != seen.status:  # noqa: PTH116
+                return None
+            remove(name, within)
+            os.link(place, name, dst_dir_fd=within, follow_symlinks=False)
+            found = os.stat(name, dir_fd=within, follow_symlinks=False)
+        except OSError:
+            return None  # a file system without links, or a stranger at work: it is written
+        if _status(found)[1:] != seen.status[1:]:
+            return None  # all but the change time, which a link sets
+        self._files[path] = seen._replace(status=_status(found))
+        self._is_recorded = False
+        return found
 
     def listing(self) -> dict[bytes, tuple[bytes, str]]:
         """Return the tree's files: path to (mode, blob id)."""
@@ -166,14 +221,17 @@ class Slot:
 
     # The files
 
-    def _observe(self, path: bytes, entry: TreeEntry | None, status: os.stat_result | None) -> None:
-        if entry is None or status is None:
+    def _observe(
+        self, path: bytes, entry: TreeEntry | None, found: os.stat_result | None,
+        status: Callable[[os.stat_result], tuple[int, ...]] = _proof,
+    ) -> None:  # fmt: skip
+        if entry is None or found is None:
             self._files.pop(path, None)
             self._known_folders = None
         else:
             if path not in self._files:
                 self._known_folders = None
-            self._files[path] = _Seen(entry.mode, entry.oid, _proof(status))
+            self._files[path] = _Seen(entry.mode, entry.oid, status(found))
 
     def _folders(self) -> set[bytes]:
         if self._known_folders is None:

@@ -89,7 +89,7 @@ def collect(project: Project, files: Iterable[Path]) -> dict[Path, Collected]:
     """
     found = {}
     with ExitStack() as stack:
-        seat = take_seat(project.cache_dir / "slots")
+        seat = take_seat(project.cache_dir / "slots", project.pins_key)
         stack.callback(seat.close)
         for file in files:
             answer = _ask(seat, _request(project, seat, file, ""))
@@ -120,7 +120,7 @@ def execute(
     with ExitStack() as stack:
         work = _Work(project, runs, stack)
         for _ in range(min(max(jobs, 1), len(work.queue))):
-            seat = take_seat(project.cache_dir / "slots")
+            seat = take_seat(project.cache_dir / "slots", project.pins_key)
             stack.callback(seat.close)
             # Where every core has a seat of its own, nobody could do it meanwhile.
             seat.ahead = jobs < len(os.sched_getaffinity(0))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +29,10 @@ if TYPE_CHECKING:
 
 _GRACE = 30.0  # seconds that a worker gets beyond a run's deadline, and to leave
 _LEAVING = 10.0  # seconds that the worker of a killed command gets to leave
+_TWINS = {"tree": "baseline", "baseline": "tree"}  # site folders that share their files
 _SIDES = ("", "-ahead")  # after a site folder's name
+_PINS = "pins"  # the file that says for which pins a seat was taken last
+_SEATS = 8  # from so many on (or two for each core), a seat of other pins is moved
 
 # -I: neither PYTHONPATH nor the user's own packages, nor the current folder.
 _START = """\
@@ -71,6 +76,12 @@ class Seat:
         self._ready = False
         self._end = 0.0
 
+    def note(self, pins: str) -> None:
+        """Have the seat be found again by its pins; a disk that is full costs time, no more."""
+        with contextlib.suppress(OSError):
+            if pins:
+                (self.folder / _PINS).write_text(pins, "ascii")
+
     def place(
         self, store: ObjectStore, name: str, tree: str, state: tuple[tuple[str, str], ...]
     ) -> Place:
@@ -79,19 +90,23 @@ class Seat:
         It is the next run's. Raises PatchwrightError where the cache cannot be written.
         """
         try:
-            return self._placed(store, f"{name}{_SIDES[self._side]}", tree, state)
+            return self._placed(store, name, _SIDES[self._side], tree, state)
         except OSError as error:
             raise _unwritable(error, self.folder) from error
 
     def _placed(
-        self, store: ObjectStore, name: str, tree: str, state: tuple[tuple[str, str], ...]
-    ) -> Place:
+        self, store: ObjectStore, name: str, side: str, tree: str,
+        state: tuple[tuple[str, str], ...],
+    ) -> Place:  # fmt: skip
         from patchwright.worktree import Slot
 
+        # Never with the other side: a run may be under way there.
+        twin = self._slots.get(f"{_TWINS[name]}{side}")
+        name += side
         if name not in self._slots:
             self._slots[name] = Slot(self.folder / name, store)
         slot = self._slots[name]
-        slot.move(tree)
+        slot.move(tree, twin)
         if name not in self._sure:
             slot.repair()  # what a stranger did to it
         self._laid.add(name)
@@ -109,8 +124,9 @@ class Seat:
         for name in used:
             found.update(path for path, _ in self._slots[name].repair())
         # What a run does to a folder that it was not given is found after the next run there:
-        # an error of that one, never a pass.
-        self._sure |= used
+        # an error of that one, never a pass. A file that it shares with the folder that the
+        # run was given is looked at before.
+        self._sure = (set() if found else self._sure) | used
         return sorted(map(os.fsdecode, found))
 
     def begin(self) -> None:
@@ -227,23 +243,48 @@ class Seat:
         return ""
 
 
-def take_seat(parent: Path) -> Seat:
-    """Return the first seat below ``parent`` that no other process holds, made if need be.
+def take_seat(parent: Path, pins: str = "") -> Seat:
+    """Return a seat below ``parent`` that no other process holds, made if need be.
 
+    ``pins`` names the pins that its work will be on: a seat that was last used for them is
+    taken first, so that two pins in turn do not have their files written again each time.
     Raises PatchwrightError where the cache cannot be written.
     """
-    number = 0
-    while True:
-        folder = parent / str(number)
-        try:
+    folder = parent
+    try:
+        for folder in _seats(parent, pins):
             folder.mkdir(parents=True, exist_ok=True)
             seat = _locked(folder.resolve())
             if seat is not None:
                 _sweep(seat.folder)
+                seat.note(pins)
                 return seat
-        except OSError as error:
-            raise _unwritable(error, folder) from error
-        number += 1
+    except OSError as error:
+        raise _unwritable(error, folder) from error
+    raise AssertionError  # there is always a new one
+
+
+def _seats(parent: Path, pins: str) -> Iterator[Path]:
+    """Yield the folders of seats in the order in which they are to be tried."""
+    numbers = sorted(int(path.name) for path in parent.glob("[0-9]*") if path.name.isdigit())
+    known = [(parent / str(number), *_used_for(parent / str(number))) for number in numbers]
+    own = [folder for folder, _, last in known if not pins or last == pins]
+    yield from own
+    yield from (folder for folder, _, last in known if folder not in own and not last)
+    others = sorted((used, folder) for folder, used, last in known if folder not in own and last)
+    new = (parent / str(number) for number in itertools.count() if number not in numbers)
+    if len(known) < max(_SEATS, 2 * (os.cpu_count() or 1)):
+        yield next(new)
+    yield from (folder for _, folder in others)
+    yield from new
+
+
+def _used_for(folder: Path) -> tuple[float, str]:
+    """Return when a seat was last taken, and for which pins."""
+    try:
+        return (folder / _PINS).stat().st_mtime, (folder / _PINS).read_text("ascii")
+    except (OSError, ValueError):
+        return 0.0, ""
 
 
 def _unwritable(error: OSError, folder: Path) -> PatchwrightError:

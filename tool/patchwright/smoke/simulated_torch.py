@@ -154,6 +154,7 @@ def simulated_torch(
         "cpu.is_available": lambda: True,
         "xpu.is_available": lambda: False,
         "backends.mps.is_available": lambda: False,
+        "mps.is_available": lambda: False,
         # Back ends that a CUDA build does not have.
         "npu": MISSING,
         "hpu": MISSING,

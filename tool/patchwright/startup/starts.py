@@ -272,7 +272,7 @@ class Starts:
     # Seats and supervisors
 
     def _seat(self) -> Seat:
-        seat = take_seat(self.project.cache_dir / "slots")
+        seat = take_seat(self.project.cache_dir / "slots", self.project.pins_key)
         self._stack.callback(seat.close)
         return seat
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from patchwright.audit.gates import Change
     from patchwright.config import UpstreamConfig
     from patchwright.editing.carrying import Resolution
-    from patchwright.lock import Lock
+    from patchwright.lock import Lock, LockedUpstream
     from patchwright.patch import Patch
     from patchwright.project import Project
 
@@ -121,6 +121,32 @@ def work_out(
         Pin(project.upstream(name), config, fresh.pristine(name).tree)
         for name, config in configs.items()
     )
+    # What the pins resolved to is known: nobody is asked twice.
+    locked = {
+        name: (fresh if name in configs else project).locked_upstream(name)
+        for name in project.config.upstreams
+    }
+    with evaluated(project, configs, locked, wanted=static and gates):
+        bump = _moved(project, configs, locked, pins, without, resolved, say)
+        if static:
+            bump = replace(bump, trial=trial(
+                project, bump.candidate, bump.moves,
+                lambda run, result, done, total: say(
+                    f"{done}/{total} {run.test.stem} {run.tier}: {result.outcome}"),
+            ))  # fmt: skip
+        if gates:
+            say("evaluating the gates of both pins")
+    if gates:
+        bump = replace(bump, gates=_gates(project, bump.candidate, tuple(configs)))
+    return bump
+
+
+def _moved(
+    project: Project, configs: Mapping[str, UpstreamConfig], locked: Mapping[str, LockedUpstream],
+    pins: tuple[Pin, ...], without: Collection[int],
+    resolved: Mapping[int, Resolution] | None, say: Say,
+) -> Bump:  # fmt: skip
+    """Move the series: all that is known before anything runs."""
     mover = Mover(
         project, {pin.new.name: pin.tree for pin in pins},
         {pin.new.name: pin.new.version for pin in pins}, without, resolved,
@@ -129,9 +155,8 @@ def work_out(
     patches = mover.series(moves)
     kept, held = standing(patches, moves, project.series)
     candidate = moved_project(project, configs, Series(kept, project.series.off))
-    # What the new pins resolved to is known: nobody is asked twice.
-    for name in project.config.upstreams:
-        candidate.use((fresh if name in configs else project).locked_upstream(name))
+    for entry in locked.values():
+        candidate.use(entry)
     bump = Bump(
         project, candidate, pins, moves, held, frozenset(without),
         touched(project.store, moves), needed(project, candidate, configs),
@@ -141,18 +166,6 @@ def work_out(
         # Resolving the environment takes the network and minutes, and it may have no answer
         # before the other upstream moves as well: that is for `lock`, and said in `needed`.
         bump = replace(bump, lock=make_lock(candidate, keep_environment=True).lock)
-    locked = {name: candidate.locked_upstream(name) for name in project.config.upstreams}
-    with evaluated(project, configs, locked, wanted=static and gates):
-        if static:
-            bump = replace(bump, trial=trial(
-                project, candidate, moves,
-                lambda run, result, done, total: say(
-                    f"{done}/{total} {run.test.stem} {run.tier}: {result.outcome}"),
-            ))  # fmt: skip
-        if gates:
-            say("evaluating the gates of both pins")
-    if gates:
-        bump = replace(bump, gates=_gates(project, candidate, tuple(configs)))
     return bump
 
 

@@ -8,6 +8,7 @@ next one. That is a heuristic: it decides no verdict by itself.
 from __future__ import annotations
 
 import ast
+import functools
 import io
 import re
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ class Function:
     is_class: bool = False
 
 
+@functools.lru_cache(maxsize=32)  # the patches of a series change the same few files
 def functions(path: bytes, data: bytes) -> tuple[Function, ...]:
     """Return the functions of a file; none where it cannot be read or is of another kind."""
     return _python(data) if path.endswith(b".py") else _c(io.BytesIO(data).readlines())

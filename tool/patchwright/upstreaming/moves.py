@@ -23,6 +23,7 @@ from patchwright.quoting import display
 from patchwright.upstreaming.content import Standing, blocks
 from patchwright.upstreaming.onto import merge_onto
 from patchwright.upstreaming.renames import renames
+from patchwright.upstreaming.whereabouts import Whereabouts, surroundings
 
 if TYPE_CHECKING:
     from patchwright.project import Project
@@ -98,6 +99,7 @@ class Mover:
         self.without = without
         self.resolved = resolved or {}
         self._renames: dict[str, dict[bytes, bytes]] = {}
+        self._whereabouts: dict[str, Whereabouts] = {}
         self._last: dict[str, str] = {}  # the trees after the whole series, on the old pins
 
     def moves(self, say: Callable[[str], None] = lambda _: None) -> tuple[Move, ...]:
@@ -245,8 +247,8 @@ class Mover:
         alike = [place for place in places if place.standing == "alike"]
         word: Verdict = "gone" if lost else "conflict"
         if lost:
-            names = self._functions_of(base, made)
-            reason = f"{', '.join(lost)} is gone from upstream" + self._elsewhere(names, on)
+            reason = f"{', '.join(lost)} is gone from upstream"
+            reason += self._elsewhere(name, self._lines_of(base, made))
         elif alike and all(p.standing in ("upstream", "idle", "alike") for p in places):
             word = "likely-upstream"
             reason = f"upstream seems to have it in other words: {_said(alike)}"
@@ -255,7 +257,8 @@ class Mover:
             reason = f"upstream changed the same lines: {_said(changed)}"
             gone = {place.function: place.path for place in changed if place.lost}
             for function, path in gone.items():
-                reason += f"\n{function} is gone from {path}" + self._elsewhere({function}, on)
+                here = {function: self._lines_of(base, made).get(function, [])}
+                reason += f"\n{function} is gone from {path}" + self._elsewhere(name, here)
             if alike:
                 reason += f"; seems to be there in other words: {_said(alike)}"
         if renamed:
@@ -265,29 +268,32 @@ class Mover:
         return Move(number, name, word, reason, patch, base, made, on, None, (), renamed,
                     tuple(places), conflict)  # fmt: skip
 
-    def _functions_of(self, base: str, made: str) -> set[str]:
-        """Return the Python functions that a patch changes."""
-        names = set()
+    def _lines_of(self, base: str, made: str) -> dict[str, list[bytes]]:
+        """Return the Python functions that a patch changes, with the lines around the change."""
+        found: dict[str, list[bytes]] = {}
         for path, was, now in changes(self.store, base, made):
             if path.endswith(b".py") and was is not None and now is not None:
-                data = [self.store.blob(entry.oid) for entry in (was, now, was)]
-                names |= {block.function for block in blocks(self.store, path, *data)} - {""}
-        return names
+                old, new = (self.store.blob(entry.oid) for entry in (was, now))
+                for block in blocks(self.store, path, old, new, old):
+                    if block.function:
+                        lines = surroundings(path, old, block.line - 1)
+                        found.setdefault(block.function, []).extend(lines)
+        return found
 
-    def _elsewhere(self, functions: Collection[str], on: str) -> str:
-        """Say in which of upstream's files functions stand now, by name, or that none has them."""
-        names = sorted({name.rpartition(".")[2] for name in functions})
+    def _elsewhere(self, upstream: str, lost: Mapping[str, Sequence[bytes]]) -> str:
+        """Say where upstream has functions now: by name, or else by what their lines say."""
+        if upstream not in self._whereabouts:
+            self._whereabouts[upstream] = Whereabouts(self.store, self.bases[upstream])
+        where = self._whereabouts[upstream]
+        names = [name.rpartition(".")[2] for name in lost]
         if not names or any(name.startswith("__") for name in names):
             return ""
-        found = []
-        for path, entry in self.store.files(on):
-            if path.endswith(b".py"):
-                text = self.store.blob(entry.oid)
-                found += [f"{name} is in {display(path)}" for name in names
-                          if b"def %s(" % name.encode() in text]  # fmt: skip
-        if not found:
-            return "; no file of upstream has a function of that name: it was rewritten"
-        return f"; {', '.join(found[:3])}"
+        if found := where.named(names):
+            return f"; {', '.join(found[:3])}"
+        like = [place for lines in lost.values() if (place := where.like(lines))]
+        return "; no file of upstream has a function of that name: it was rewritten" + (
+            f", most like it is {', '.join(like[:3])}" if like else ""
+        )
 
     def _places(self, base: str, made: str, on: str, renamed: Mapping[str, str]) -> list[Place]:
         """Return every block of the patch, with whether upstream has it."""
