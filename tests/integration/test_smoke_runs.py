@@ -347,14 +347,17 @@ def test_a_write_in_place_is_undone_in_the_folder_that_shares_the_file(tmp_path:
     seat = take_seat(tmp_path / "slots")
     both = [seat.place(store, name, tree, ()).site for name in ("tree", "baseline")]
     assert (both[0] / "7").samefile(both[1] / "7")
+    seat.begin()
     assert seat.undo() == []
     # A control is given the one folder only.
     seat.place(store, "tree", tree, ())
+    seat.begin()
     with (both[0] / "7").open("r+b") as stream:
         stream.write(b"X")
     assert seat.undo() == ["7"]
     for name in ("tree", "baseline"):
         assert (seat.place(store, name, tree, ()).site / "7").read_bytes() == b"7"
+    seat.begin()
     assert seat.undo() == []
     seat.close()
 
