@@ -63,7 +63,7 @@ _CACHE = re.compile(
     r"objects\.git\.lock|objects\.git/(HEAD|config|info/attributes|objects/[0-9a-f]{2}/[0-9a-f]{38})"
     rf"|{_PACK.pattern}|pristine/[0-9a-f]{{40}}\.(json|lock)|applied\.sqlite"
     r"|git/[0-9a-f]{32}\.(lock|git/(HEAD|config|shallow|info/attributes|objects/.*|refs/.*))"
-    r"|slots/\d/(lock|worker\.log|(tree|baseline)/(lock|record|tree/.*))"
+    r"|slots/\d/(lock|worker\.log|pins|(tree|baseline)(-ahead)?/(lock|record|tree/.*))"
 )
 _PROJECT = re.compile(
     r"pyproject\.toml|patches/\d{4}-[^/]*\.patch|tests/smoke/test_\d{4}\.py|wheels/[^/]*\.whl"
