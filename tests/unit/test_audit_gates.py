@@ -130,6 +130,22 @@ def only(gates: list[Gate], kind: str) -> Gate:
         ),
         pytest.param(
             """
+            def gen(target_archs):
+                return any(major == 9 for major, minor in target_archs)
+            """,
+            "parameter", "FFTFFFFF", id="a condition on each of several",
+        ),
+        pytest.param(
+            """
+            import torch
+            def name():
+                capability = torch.cuda.get_device_capability()
+                return f"9.0{'a' if capability[0] >= 9 else ''}"
+            """,
+            "comparison", "FFTTTTTT", id="a condition in a text",
+        ),
+        pytest.param(
+            """
             def gen():
                 return context.flags(
                     supported_major_versions=[
