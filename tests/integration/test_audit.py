@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from patchwright.smoke.compiler import Compiler, find_compiler
+from patchwright.smoke.outcomes import Blocked
 from projects import TinyProject, make_project
 from tiny_flashinfer import tiny_flashinfer
 
@@ -120,6 +122,37 @@ def test_an_empty_kernel_behind_an_opened_gate_is_named(project: TinyProject) ->
     (hollow,) = [f for f in judged[1]["findings"] if f["kind"] == "hollow"]
     assert "the whole body of the kernel filled is gone on sm_120a" in hollow["sentence"]
     assert hollow["where"] == "include/tiny.cuh:4"
+
+
+def test_without_a_compiler_the_objects_are_not_told(
+    project: TinyProject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing() -> Compiler:
+        raise Blocked("needs a CUDA compiler of 12.8 or newer; found none")
+
+    monkeypatch.setattr("patchwright.smoke.device_code.find_compiler", missing)
+    ran = project.run("audit", "1", "--kernels")
+    assert ran.code == 1
+    assert "- comm.cu: needs a CUDA compiler of 12.8 or newer; found none" in ran.out
+    # Each object that is asked for, as it is done.
+    assert "compiling 2 objects, " in ran.err
+    assert "2 of 2 compiled: comm.cu for 10.0a (" in ran.err or \
+        "2 of 2 compiled: comm.cu for 12.0a (" in ran.err  # fmt: skip
+
+
+@pytest.mark.slow
+def test_an_empty_kernel_is_found_in_the_object(project: TinyProject) -> None:
+    try:
+        find_compiler()
+    except Blocked as blocked:
+        pytest.skip(str(blocked))
+    ran = project.run("audit", "1", "--kernels", "--json")
+    assert ran.code == 1
+    (judged,) = ran.json()["patches"]
+    assert judged["verdict"] == "hollow"
+    (found,) = [f for f in judged["findings"] if f["kind"] == "object-hollow"]
+    assert found["sentence"].startswith("comm.cu: 1 of ")
+    assert found["sentence"].endswith(": filled")
 
 
 def test_a_patch_that_does_not_apply_is_no_end(project: TinyProject) -> None:

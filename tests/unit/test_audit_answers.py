@@ -10,6 +10,7 @@ import pytest
 from audits import UTILS, stored
 from patchwright.audit.findings import GateScanner
 from patchwright.audit.inventory import inventory
+from patchwright.audit.trees import StoredTrees
 from patchwright.smoke.bindings import Modules
 
 CIRCLE = {
@@ -43,44 +44,73 @@ CLASSES = {
         Y = Two().fast
         """
 }
+ASSUMED = {
+    "d.py": """
+        from serve.utils import helper
+        def _fits(arch):
+            return arch in ("80", "86")
+        def _plain():
+            return helper.limit == 3
+        X = not _fits(helper.arch)
+        Y = _plain() or X
+        Z = helper.has_sm120 or helper.has_sm80
+        """
+}
 
 
-@pytest.mark.parametrize(
-    ("files", "names"),
-    [
-        (CIRCLE, ("a.A", "b.B", "b.C")),
-        (CHAIN, ("chain.f0", "chain.f5", "chain.f9")),
-        (CLASSES, ("c.X", "c.Y")),
-    ],
-    ids=["names", "calls", "attributes"],
-)
+ASKED = [
+    pytest.param(CIRCLE, ("a.A", "b.B", "b.C"), id="names"),
+    pytest.param(CHAIN, ("chain.f0", "chain.f5", "chain.f9"), id="calls"),
+    pytest.param(CLASSES, ("c.X", "c.Y"), id="attributes"),
+    pytest.param(ASSUMED, ("d.X", "d.Y", "d.Z"), id="by a name"),
+]
+
+
+def _trees(tmp_path: Path, files: dict[str, str]) -> StoredTrees:
+    every = {"utils.py": UTILS, **files}
+    return stored(tmp_path, {"serve": {f"python/serve/{n}": t for n, t in every.items()}})
+
+
+def _fresh(modules: Modules, capability: tuple[int, int] = (12, 0)) -> GateScanner:
+    scanner = GateScanner(modules, capability)
+    scanner.lines = range(1, 1000)
+    return scanner
+
+
+def _ask(scanner: GateScanner, name: str) -> object:
+    part, _, name = name.partition(".")
+    module = scanner.modules.get(f"serve.{part}")
+    assert module is not None
+    found = scanner.module_name(module, name)
+    if name.startswith("f"):
+        found = scanner.invoke(found.known, [], {}, arch=False)
+    return found.known, found.arch
+
+
+@pytest.mark.parametrize(("files", "names"), ASKED)
 def test_whatever_is_asked_first(
     tmp_path: Path, files: dict[str, str], names: tuple[str, ...]
 ) -> None:
-    trees = stored(
-        tmp_path,
-        {"serve": {f"python/serve/{n}": t for n, t in {"utils.py": UTILS, **files}.items()}},
-    )
-
-    def ask(scanner: GateScanner, name: str) -> object:
-        part, _, name = name.partition(".")
-        module = scanner.modules.get(f"serve.{part}")
-        assert module is not None
-        found = scanner.module_name(module, name)
-        if name.startswith("f"):
-            found = scanner.invoke(found.known, [], {}, arch=False)
-        return found.known, found.arch
-
-    def fresh() -> GateScanner:
-        scanner = GateScanner(Modules(trees), (12, 0))
-        scanner.lines = range(1, 1000)
-        return scanner
-
-    alone = {name: ask(fresh(), name) for name in names}
+    modules = Modules(_trees(tmp_path, files))
+    alone = {name: _ask(_fresh(modules), name) for name in names}
     for order in permutations(names):
-        scanner = fresh()
-        assert {name: ask(scanner, name) for name in order} == alone, order
+        scanner = _fresh(modules)
+        assert {name: _ask(scanner, name) for name in order} == alone, order
     assert (True, True) in alone.values()
+
+
+@pytest.mark.parametrize(("files", "names"), ASKED)
+def test_capabilities_share_only_what_does_not_depend_on_them(
+    tmp_path: Path, files: dict[str, str], names: tuple[str, ...]
+) -> None:
+    modules = Modules(_trees(tmp_path, files))
+    both = ((8, 0), (12, 0))
+    alone = {(c, name): _ask(_fresh(modules, c), name) for c in both for name in names}
+    assert any(alone[both[0], name] != alone[both[1], name] for name in names)
+    for order in permutations(alone):
+        scanners = {c: _fresh(modules, c) for c in both}
+        scanners[12, 0].common = scanners[8, 0].common
+        assert {(c, name): _ask(scanners[c], name) for c, name in order} == alone, order
 
 
 def test_a_record_counts_only_as_long_as_the_names_mean_the_same(tmp_path: Path) -> None:

@@ -130,6 +130,22 @@ def only(gates: list[Gate], kind: str) -> Gate:
         ),
         pytest.param(
             """
+            def gen(target_archs):
+                return any(major == 9 for major, minor in target_archs)
+            """,
+            "parameter", "FFTFFFFF", id="a condition on each of several",
+        ),
+        pytest.param(
+            """
+            import torch
+            def name():
+                capability = torch.cuda.get_device_capability()
+                return f"9.0{'a' if capability[0] >= 9 else ''}"
+            """,
+            "comparison", "FFTTTTTT", id="a condition in a text",
+        ),
+        pytest.param(
+            """
             def gen():
                 return context.flags(
                     supported_major_versions=[
@@ -367,3 +383,30 @@ def test_what_a_function_sets_later_is_not_taken_for_its_first_value(tmp_path: P
     """
     found = {gate.condition: row(gate) for gate in gates_of(tmp_path, text, backend=backend)}
     assert found == {"is_blackwell()": "FFFTTTTT", "capability()[0] < 12": "TTTTTTFF"}
+
+
+def test_a_default_of_a_field_is_not_what_it_holds(tmp_path: Path) -> None:
+    fields = """
+        from dataclasses import dataclass
+        from serve.utils import is_blackwell, is_sm90_supported
+        {decorator}
+        class Args:
+            backend: str = "a"
+            fast: bool = False
+            def adjust(self):
+                if self.backend == "b":
+                    if is_blackwell():
+                        self.backend = "c"
+                if self.offload():
+                    self.fast = True
+                if not self.fast and is_sm90_supported():
+                    self.fast = True
+        """
+    whole = gates_of(tmp_path, fields.format(decorator="@dataclass(frozen=False)"))
+    assert [(g.condition, row(g)) for g in whole if g.kind == "predicate"] == [
+        ("is_blackwell()", "FFFTTTTT"),
+        ("not self.fast and is_sm90_supported()", "FF?FFFFF"),
+    ]
+    # A plain class's attribute is what it says.
+    plain = gates_of(tmp_path, fields.format(decorator=""))
+    assert "is_blackwell()" not in [g.condition for g in plain]

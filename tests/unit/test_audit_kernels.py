@@ -6,8 +6,8 @@ from collections import Counter
 from pathlib import Path
 
 from audits import stored
-from patchwright.audit.behind import on_route, with_objects
 from patchwright.audit.census import _cell
+from patchwright.audit.compiled import _is_worth, on_route, with_objects
 from patchwright.audit.kernels import (
     Problem,
     compare_counts,
@@ -164,3 +164,27 @@ def test_hollow_objects_decide_unless_the_route_does_not_come_to_them() -> None:
         assert (judged.verdict, judged.why) == ("hollow", "2 of 3 kernels are hollow")
     poisoned = Problem("poisoned", "418 traps, the reference has 0")
     assert judged_with(poisoned, body).verdict == "poisoned"
+
+
+def test_only_sources_that_may_show_something_are_compiled(tmp_path: Path) -> None:
+    export = "TVM_FFI_DLL_EXPORT_TYPED_FUNC({0}, {0});\n"
+    files = {
+        "csrc/whole.cu": export.format("whole"),
+        "csrc/taken.cu": '#include <kern/body.cuh>\n' + export.format("taken"),
+        "csrc/silent.cu": "__global__ void k() {}\n",
+        "csrc/kern/body.cuh": CUH,
+    }  # fmt: skip
+    own = Sources(stored(tmp_path, {"kern": files}), "kern")
+    archs = ("10.0a", "12.0a")
+
+    def worth(path: str | None, asked: frozenset[str] | None) -> bool:
+        return _is_worth(own, path, archs, asked)
+
+    # No route comes to it, and it is the same for both: nothing to be seen.
+    assert not worth("csrc/whole.cu", frozenset({"other"}))
+    assert worth("csrc/whole.cu", frozenset({"other", "whole"}))
+    # Not known: which functions are asked for, by which name, which file it is.
+    assert worth("csrc/whole.cu", None)
+    assert worth("csrc/silent.cu", frozenset({"other"}))
+    assert worth(None, frozenset({"other"}))
+    assert worth("csrc/taken.cu", frozenset({"other"}))

@@ -31,28 +31,43 @@ class _Open:
     calls: set[Hashable] = field(default_factory=set)
     height: int = 0
     cut: bool = False
+    machine: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+# Not frozen: many are made, and a frozen one takes three times as long.
+@dataclass(slots=True)
 class _Answer:
     value: Any
     within: frozenset[Hashable]
     calls: frozenset[Hashable]
     height: int
+    machine: bool
+
+
+class Known:
+    """Answers that are remembered: by question, and by question and depth where cut off."""
+
+    def __init__(self) -> None:
+        self.whole: dict[Hashable, _Answer] = {}
+        self.cut: dict[tuple[Hashable, int], _Answer] = {}
 
 
 class Answers:
-    """Answers by question, for one capability."""
+    """Answers by question, for one capability.
+
+    Those on the way to which the capability was not looked at are in ``common``, which
+    evaluations for other capabilities may share.
+    """
 
     def __init__(self) -> None:
+        self.common = Known()
         self.depth = 0
         # Statements run for the question at hand.
         self.steps = 0
         self._open: set[Hashable] = set()
         self._calling: set[Hashable] = set()
         self._way: list[_Open] = []
-        self._known: dict[Hashable, _Answer] = {}
-        self._cut: dict[tuple[Hashable, int], _Answer] = {}
+        self._known = Known()
 
     @property
     def is_deep(self) -> bool:
@@ -62,6 +77,11 @@ class Answers:
         if self._way:
             self._way[-1].cut = True
         return True
+
+    def looked(self) -> None:
+        """Note that what is being answered looked at the capability."""
+        if self._way:
+            self._way[-1].machine = True
 
     def ask(
         self, question: Hashable, answer: Callable[[], Any], meanwhile: Callable[[], Any],
@@ -108,20 +128,26 @@ class Answers:
             above.calls |= one.calls
             above.height = max(above.height, one.height)
             above.cut = above.cut or one.cut
+            above.machine = above.machine or one.machine
             if one.met:
                 (above.calls if is_call else above.within).add(question)
         if not one.met:
-            made = _Answer(value, frozenset(one.within), frozenset(one.calls), one.height)
+            made = _Answer(
+                value, frozenset(one.within), frozenset(one.calls), one.height, one.machine
+            )
+            known = self._known if one.machine else self.common
             if one.cut:
-                self._cut[question, self.depth] = made
+                known.cut[question, self.depth] = made
             else:
-                self._known[question] = made
+                known.whole[question] = made
         return value
 
     def _remembered(self, question: Hashable) -> _Answer | None:
-        found, cut = self._known.get(question), False
+        own, common = self._known, self.common
+        found, cut = common.whole.get(question) or own.whole.get(question), False
         if found is None or found.height > DEPTH - self.depth:
-            found, cut = self._cut.get((question, self.depth)), True
+            deep = (question, self.depth)
+            found, cut = common.cut.get(deep) or own.cut.get(deep), True
         if found is None or not (
             found.within.isdisjoint(self._open) and found.calls.isdisjoint(self._calling)
         ):
@@ -133,4 +159,5 @@ class Answers:
             above.calls |= found.calls
             above.height = max(above.height, found.height)
             above.cut = above.cut or cut
+            above.machine = above.machine or found.machine
         return found

@@ -10,19 +10,16 @@ from typing import TYPE_CHECKING
 
 from patchwright.audit.census import Generator, generators, run_census
 from patchwright.audit.cuda_guards import Compared, GuardAudit, spec_for
-from patchwright.audit.kernels import Object, Problem, compare_objects, dynamic_requests
+from patchwright.audit.kernels import Object, compare_objects, dynamic_requests
 from patchwright.audit.knowledge import Knowledge, load
 from patchwright.audit.sites import site_of
 from patchwright.audit.sources import Sources
 from patchwright.audit.trees import StoredTrees
-from patchwright.audit.verdicts import BAD
 from patchwright.errors import InputError
 from patchwright.smoke.outcomes import Blocked, SmokeError, UpstreamRefused
 from patchwright.smoke.trees import Trees
 
 if TYPE_CHECKING:
-    from patchwright.audit.series import Auditor, Judged
-    from patchwright.audit.standing import Finding
     from patchwright.project import Project
     from patchwright.series import Selection
 
@@ -169,58 +166,3 @@ def compare_source(
                 rows.append((name, " ".join(str(error).split())))
             break
     return rows
-
-
-def with_kernels(auditor: Auditor, selection: Selection, judged: Judged, say: Say) -> Judged:
-    """Return a patch's judgement with what the compiled objects behind it show."""
-    from patchwright.audit.standing import Finding
-
-    entries = list(dict.fromkeys(f.where for f in judged.findings if f.kind == "module"))
-    more: list[Finding] = []
-    for entry in entries:
-        with modules_of(auditor.project, selection) as found:
-            try:
-                first = spec_for(found.trees, entry, "10.0a", found.knowledge)
-                second = spec_for(found.trees, entry, "12.0a", found.knowledge)
-            except (SmokeError, UpstreamRefused, Blocked) as error:
-                more.append(Finding("unknown", f"{entry}: {error}", entry))
-                continue
-            for path in (s for s in first.sources if s.suffix == ".cu"):
-                say(f"compiling {path.name} twice")
-                try:
-                    made = compare_objects(
-                        (first, "10.0a"), (second, "12.0a"), path.name, ptx=False,
-                        rewrites=found.knowledge.rewrites,
-                    )  # fmt: skip
-                except (SmokeError, UpstreamRefused, Blocked) as error:
-                    more.append(Finding("unknown", f"{path.name}: {error}", entry))
-                    continue
-                more += [
-                    Finding(f"object-{p.kind}", f"{path.name}: {p.sentence}: "
-                            f"{', '.join(p.kernels[:4])}".removesuffix(": "), entry,
-                            on_route(judged, p))
-                    for p in made.problems
-                ]  # fmt: skip
-                more.append(Finding(
-                    "object", f"{path.name}: {made.count[1]} kernels, lowest ratio "
-                    f"{made.lowest:.3f}", entry,
-                ))  # fmt: skip
-    return with_objects(judged, more)
-
-
-def on_route(judged: Judged, problem: Problem) -> bool | None:
-    """Whether the route comes to hollow kernels: False where the guards say so of each one."""
-    off = [f.sentence for f in judged.findings if f.kind == "hollow" and f.on_route is False]
-    names = [name.rpartition("::")[2] for name in problem.kernels]
-    known = problem.kind == "hollow" and bool(names)
-    return False if known and all(any(f" {n} " in s for s in off) for n in names) else None
-
-
-def with_objects(judged: Judged, findings: Sequence[Finding]) -> Judged:
-    """Return a judgement with the findings in objects; what is bad on the route decides."""
-    verdict, why = judged.verdict, judged.why
-    for word in ("hollow", "poisoned"):
-        bad = [f for f in findings if f.kind == f"object-{word}" and f.on_route is not False]
-        if bad and verdict not in BAD:
-            verdict, why = word, bad[0].sentence
-    return replace(judged, verdict=verdict, why=why, findings=(*judged.findings, *findings))

@@ -21,6 +21,8 @@ from patchwright.smoke.bindings import Module, bound
 
 SELF = "self."
 _ENUMS = {"Enum", "IntEnum", "StrEnum"}
+# Decorators and bases that make a class's annotated names fields.
+_WITH_FIELDS = {"dataclass", "NamedTuple", "BaseModel", "Struct", "define", "attrs"}
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _Members = tuple[
     dict[str, ast.FunctionDef | ast.AsyncFunctionDef], dict[str, ast.Assign | ast.AnnAssign]
@@ -49,8 +51,7 @@ class Classes(Evaluator):
             if name in attributes:
                 return attributes[name]
         if name in assigned:
-            given = assigned[name].value
-            return NOTHING_KNOWN if given is None else self.evaluate(given, Frame(of.module))
+            return self._assigned_to(of, assigned[name], owner)
         for base in of.node.bases:
             found = self.evaluate(base, Frame(of.module)).known
             if isinstance(found, ClassOf) and found != of:
@@ -58,6 +59,13 @@ class Classes(Evaluator):
                 if value.is_known or value.arch:
                     return value
         return NOTHING_KNOWN
+
+    def _assigned_to(self, of: ClassOf, node: ast.Assign | ast.AnnAssign, owner: V | None) -> V:
+        # Whoever makes an object may give a field another value than its default.
+        is_open = owner is not None and isinstance(node, ast.AnnAssign)
+        if node.value is None or (is_open and _has_fields(of)):
+            return NOTHING_KNOWN
+        return self.evaluate(node.value, Frame(of.module))
 
     def _members(self, of: ClassOf) -> _Members:
         """Return a class's own methods and assignments by name, the first of each."""
@@ -138,6 +146,14 @@ class Classes(Evaluator):
     def mentions(self, module: Module, first: int, last: int) -> bool:
         """Return whether lines of a module may ask for an architecture."""
         raise NotImplementedError
+
+
+def _has_fields(of: ClassOf) -> bool:
+    """Return whether annotated names of a class are fields: arguments of its constructor."""
+    called = [d.func if isinstance(d, ast.Call) else d for d in of.node.decorator_list]
+    return any(
+        ast.unparse(part).rpartition(".")[2] in _WITH_FIELDS for part in (*called, *of.node.bases)
+    )
 
 
 def _assigns(node: ast.FunctionDef) -> bool:

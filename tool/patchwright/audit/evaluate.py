@@ -114,6 +114,7 @@ class Evaluator(Lookup):
         if match is None:
             return value
         self.assumed.add(node)
+        self.looked()
         return V(self.machine.builds_for(int(match[1]), match[2]), arch=True)
 
     def _attribute(self, node: ast.Attribute, frame: Frame) -> V:  # noqa: PLR0911
@@ -177,6 +178,7 @@ class Evaluator(Lookup):
         if value is None:
             return values
         self.assumed.add(node)
+        self.looked()
         return [V(value, arch=True) if i == unknown[0] else v for i, v in enumerate(values)]
 
     def _choice(self, node: ast.IfExp, frame: Frame) -> V:
@@ -295,6 +297,7 @@ class Evaluator(Lookup):
         name = getattr(node.func, "attr", getattr(node.func, "id", ""))
         read = READS.get(name)
         if read is not None:
+            self.looked()
             return V(read(self.capability), arch=True)
         if PREDICATE_NAME.search(name):
             return V(UNKNOWN, arch=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Sequence
 from typing import Any
 
 from patchwright.audit import effects
@@ -12,9 +11,11 @@ from patchwright.audit.evaluate import ARCHITECTURE_NAME, HAS_SM, PREDICATE_NAME
 from patchwright.audit.externals import READS
 from patchwright.audit.literals import literal
 from patchwright.audit.lookup import Frame
-from patchwright.audit.scanner import Scanner, is_static
-from patchwright.audit.slices import called_name, children, walk
+from patchwright.audit.scanner import is_static
+from patchwright.audit.slices import called_name, children, names_in, walk
+from patchwright.audit.texts import TextScanner
 from patchwright.audit.values import (
+    NOTHING_KNOWN,
     UNKNOWN,
     Bound,
     Function,
@@ -29,10 +30,7 @@ from patchwright.audit.values import (
 
 _FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
 _FIXED_FLAGS = re.compile(r"^sm_?(\d{2,3})([af]?)_nvcc_flags$")
-_GENCODE = re.compile(r"compute_(\d{2,3})([af]?)")
-_ARCH_NAME = re.compile(r"sm_?(\d{2,3})[af]?")
 _ARCH_TEXT = re.compile(r"(?:sm_?)?\d{2,3}[af]?")
-_ARCH_ENV = re.compile(r"[A-Z_]*CUDA_ARCH_LIST")
 _MAJORS = "supported_major_versions"
 _CAPABILITIES = "supported_compute_capability"
 _BACKENDS = "backend_requirement"
@@ -41,7 +39,7 @@ _FORMS = {"str", "int", "tuple", "len", "print", "format", "isinstance", "Versio
           "hasattr", "getattr", "lru_cache", "partial"}  # fmt: skip
 
 
-class GateScanner(Scanner):
+class GateScanner(TextScanner):
     """The scanner that knows the shapes."""
 
     # Definitions and decorators
@@ -167,12 +165,14 @@ class GateScanner(Scanner):
         """Look for gates inside an expression; ``inside`` a condition that is recorded."""
         data = literal(node)
         if data is not None:
-            self._data(data)
+            self.data(data)
             return
         match node:
-            case (
-                ast.Lambda() | ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp()
-            ):
+            case ast.Lambda() | ast.DictComp():
+                return
+            case ast.ListComp() | ast.SetComp() | ast.GeneratorExp():
+                for each, inner in _comprehended(node, frame):
+                    self.parts(each, statement, inner)
                 return
             case ast.IfExp():
                 self._if_expression(node, statement, frame, inside)
@@ -202,12 +202,14 @@ class GateScanner(Scanner):
                     if value.arch and isinstance(value.known, bool):
                         self.record("alias", node, value, effect=effects.use(node, statement))
             case ast.List(elts=elts) | ast.Tuple(elts=elts) | ast.Set(elts=elts):
-                self._names_of_archs(node, elts)
+                self.names_of_archs(node, elts)
             case ast.Constant(value=str(text)):
-                self._text_of(node, text)
-                return
+                self.text_of(node, text)
             case ast.JoinedStr():
-                self._text_of(node, node)
+                self.text_of(node, node)
+                for piece in node.values:
+                    if isinstance(piece, ast.FormattedValue):
+                        self.parts(piece.value, statement, frame, inside=inside)
                 return
         for part in children(node):
             below = part
@@ -218,14 +220,6 @@ class GateScanner(Scanner):
                 self.parts(
                     below, statement, frame, inside=inside and not isinstance(node, ast.Call)
                 )
-
-    def _data(self, parts: Sequence[ast.expr]) -> None:
-        """Look at a literal: names of architectures in it, and compiler flags."""
-        for part in parts:
-            if isinstance(part, ast.Constant):
-                self._text_of(part, part.value)
-            else:
-                self._names_of_archs(part, getattr(part, "elts", []))
 
     def _if_expression(
         self, node: ast.IfExp, statement: ast.stmt, frame: Frame, inside: bool
@@ -303,26 +297,6 @@ class GateScanner(Scanner):
             effect="otherwise raises: no supported CUDA architectures", condition=shown,
         )  # fmt: skip
 
-    def _names_of_archs(self, node: ast.expr, elts: list[ast.expr]) -> None:
-        texts = [p.value for p in elts if isinstance(p, ast.Constant) and isinstance(p.value, str)]
-        names = [found for text in texts if (found := _ARCH_NAME.fullmatch(text))]
-        if elts and len(names) == len(elts):
-            value = any(int(found[1]) == self.machine.number for found in names)
-            self.record("arch-list", node, V(value, arch=True))
-
-    def _text_of(self, node: ast.expr, text: object) -> None:
-        constant = text if isinstance(text, str) else ""
-        if isinstance(text, ast.JoinedStr):
-            constant = "".join(str(p.value) for p in text.values if isinstance(p, ast.Constant))
-        if "gencode" in constant or _GENCODE.search(constant) or constant.startswith("compute_"):
-            archs = _GENCODE.findall(constant)
-            value: Any = UNKNOWN
-            if archs and len(constant) < 200:
-                value = any(self.machine.builds_for(int(n), s) for n, s in archs)
-            self.record("gencode", node, V(value, arch=True))
-        elif "CUDA_ARCH" in constant and _ARCH_ENV.fullmatch(constant):
-            self.record("environment", node, V(UNKNOWN, arch=True))
-
     def match(self, node: ast.Match, frame: Frame) -> None:
         """Look at a ``match``: one gate, its cases in words."""
         subject = self.evaluate(node.subject, frame)
@@ -387,6 +361,16 @@ class GateScanner(Scanner):
             ):
                 return True
         return False
+
+
+def _comprehended(
+    node: ast.ListComp | ast.SetComp | ast.GeneratorExp, frame: Frame
+) -> list[tuple[ast.expr, Frame]]:
+    """Return the expressions of a comprehension, each with its frame: items are not known."""
+    names = frozenset().union(*(names_in(g.target) for g in node.generators))
+    inner = Frame(frame.module, frame, frame.owner, dict.fromkeys(names, NOTHING_KNOWN))
+    tests = [test for g in node.generators for test in g.ifs]
+    return [(part, inner) for part in (node.elt, *tests, *(g.iter for g in node.generators))]
 
 
 def _bare(node: ast.Name, statement: ast.stmt) -> bool:

@@ -30,6 +30,7 @@ KINDS = {
     "gencode": "a text of compiler flags for an architecture",
     "aot": "a condition of the ahead-of-time build",
     "arch-list": "a list of architectures by name",
+    "arch-table": "a table of records with many such lists, told in sum",
     "environment": "the variable that sets the architectures to build for",
     "constant": "a module-level name that the architecture decides",
     "definition": "a predicate, where it is defined",

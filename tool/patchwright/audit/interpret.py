@@ -34,6 +34,7 @@ from patchwright.audit.values import (
 from patchwright.smoke.bindings import Module, Modules, bound, in_scope
 
 _STEPS = 1_500
+_DEVICE = ("torch.cuda.get_device_capability", "torch.cuda.get_device_properties")
 _TRANSPARENT = ("functools.lru_cache", "functools.cache", "functools.wraps", "torch.compile",
                 "builtins.staticmethod", "torch.no_grad", "builtins.property")  # fmt: skip
 
@@ -297,6 +298,8 @@ class Interpreter(Classes):
     def _external(self, dotted: str, args: list[V], kwargs: dict[str, V]) -> V:  # noqa: PLR0911, PLR0912
         arch = any(value.arch for value in args)
         head, _, tail = dotted.rpartition(".")
+        if dotted in _DEVICE:
+            self.looked()
         if dotted == "torch.cuda.get_device_capability":
             return V(self.capability, arch=True)
         if dotted == "torch.cuda.get_device_properties":

@@ -11,18 +11,20 @@ import gc
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from patchwright.audit.answers import Known
 from patchwright.audit.findings import GateScanner
 from patchwright.audit.gates import CAPABILITIES, Gate
+from patchwright.audit.gathered import gates_of
 from patchwright.audit.marks import Marks, Place
 from patchwright.audit.mentions import Facts, facts
-from patchwright.audit.modules import MarkedModules
+from patchwright.audit.modules import Less, MarkedModules
 from patchwright.audit.record import Record
 from patchwright.audit.scanner import Found, Scan
 from patchwright.audit.trees import StoredTrees
@@ -34,7 +36,7 @@ from patchwright.smoke.outcomes import SmokeError
 _SKIPPED = re.compile(r"(?:^|/)(?:tests?|test_\w+|3rdparty|benchmarks?|docs?)(?:/|\.py$)")
 _ROUNDS = 3
 # Bytes of source whose syntax trees a process holds: a byte makes 20 to 30 of them.
-_LARGEST = 5_000_000
+_LARGEST = 7_000_000
 _Names = dict[bytes, list[str]]
 
 
@@ -210,12 +212,20 @@ class _Evaluation:
 
     def __init__(self, marks: Marks) -> None:
         self.marks = marks
+        self._less: dict[Place, Less] = {}
         self._start_anew()
 
     def _start_anew(self) -> None:
         """Forget all syntax trees, and what is known of them."""
-        self.modules = MarkedModules(self.marks)
+        self.modules = MarkedModules(self.marks, self._less)
+        self._forget()
+
+    def _forget(self) -> None:
         self._scanners: dict[str, Marked] = {}
+        # What does not depend on the capability is found once for all of them, with what it
+        # rests on.
+        self._common = Known()
+        self._needs: dict[str, set[str]] = {}
 
     def answer(self, method: str, argument: tuple[list[Place], Any]) -> Any:
         """Return what a process is asked for; see Workers."""
@@ -226,7 +236,7 @@ class _Evaluation:
         for upstream, known in names.items():
             self.marks.add(upstream, known)
         # What is worth evaluating grows with the names: nothing is taken over.
-        self._scanners = {}
+        self._forget()
         self.modules.renew()
         make = self._names if method == "names" else self._gates
         found: list[tuple[Place, Any, set[str] | None]] = []
@@ -267,33 +277,15 @@ class _Evaluation:
             touched |= scanner.needed_by(module)
             if not scan.found:
                 break
-        return [gate.to_json() for gate in _gates(module, scans)], touched
+        gates = gates_of(module, scans, self.modules.tables(module))
+        return [gate.to_json() for gate in gates], touched
 
     def _scanner(self, capability: str) -> Marked:
         if capability not in self._scanners:
             major, _, minor = capability.partition(".")
             scanner = self._scanners[capability] = Marked(self.modules, (int(major), int(minor)))
-            scanner.marks = self.marks
+            scanner.marks, scanner.common, scanner.needs = self.marks, self._common, self._needs
         return self._scanners[capability]
-
-
-def _gates(module: Module, scans: Mapping[str, Mapping[tuple[int, int, str], Found]]) -> list[Gate]:
-    gates = []
-    for key in sorted({key for found in scans.values() for key in found}):
-        by_capability = {c: found[key] for c, found in scans.items() if key in found}
-        kinds = [f.kind for f in by_capability.values()]
-        first = max(by_capability.values(), key=lambda f: (kinds.count(f.kind), f.kind))
-        gates.append(Gate(
-            kind=first.kind, upstream=module.upstream, path=module.path, line=key[0],
-            end_line=getattr(first.node, "end_lineno", None) or key[0],
-            function=first.function, condition=first.condition,
-            values={c: by_capability[c].value if c in by_capability else None for c in scans},
-            # A place that the walk does not come to is not reached.
-            reached={c: by_capability[c].reached if c in by_capability else False
-                     for c in scans},
-            effect=first.effect, assumed=any(f.assumed for f in by_capability.values()),
-        ))  # fmt: skip
-    return gates
 
 
 def _astray(upstream: str, paths: Sequence[str]) -> list[tuple[str, str, str]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from patchwright.smoke import device_code
 from patchwright.smoke.device_code import Cubin, Kernel
@@ -63,32 +63,31 @@ class Object:
 
 def compare_objects(
     first: tuple[JitSpec, str], second: tuple[JitSpec, str], source: str, *,
-    rewrites: Mapping[str, str], memory: int = 5 << 30, ptx: bool = True,
+    rewrites: Mapping[str, str], memory: int = 5 << 30,
 ) -> Object:  # fmt: skip
     """Compile a source for (spec, arch) of reference and target and compare what comes out.
 
     ``memory`` is what one compile may need, in bytes. Raises what ``device_code`` raises:
     UpstreamRefused with the compiler's sentence, Blocked, SmokeError.
     """
-    compiled: list[tuple[Cubin, str | None]] = []
     # The target first: where it cannot be compiled, the reference need not be.
-    for spec, arch in (second, first):
-        if ptx:
-            compiled.append(device_code.cubin_and_ptx(spec, source, arch, memory=memory))
-        else:
-            compiled.append((device_code.cubin(spec, source, arch, memory=memory), None))
-    compiled.reverse()
-    cubins = [cubin for cubin, _ in compiled]
-    problems = list(compare_cubins(*cubins, major=second[1].partition(".")[0]))
-    if ptx:
-        counts = [instruction_counts(text or "") for _, text in compiled]
-        problems += compare_counts(*counts, rewrites=rewrites)
-    ratios = _ratios(*cubins)
-    sizes = [sum(k.code_size for k in c.kernels.values()) for c in cubins]
+    (own, own_ptx), (reference, ptx) = (
+        device_code.cubin_and_ptx(spec, source, arch, memory=memory)
+        for spec, arch in (second, first)
+    )
+    made = compared(source, reference, own, major=second[1].partition(".")[0])
+    counts = instruction_counts(ptx), instruction_counts(own_ptx)
+    return replace(made, problems=(*made.problems, *compare_counts(*counts, rewrites=rewrites)))
+
+
+def compared(source: str, reference: Cubin, own: Cubin, *, major: str) -> Object:
+    """Return what the objects of a source show, without their instructions."""
+    ratios = _ratios(reference, own)
+    sizes = [sum(k.code_size for k in c.kernels.values()) for c in (reference, own)]
     return Object(
-        source, (len(cubins[0].kernels), len(cubins[1].kernels)),
+        source, (len(reference.kernels), len(own.kernels)),
         sizes[1] / sizes[0] if sizes[0] else 1.0, min(ratios.values(), default=1.0),
-        tuple(problems),
+        tuple(compare_cubins(reference, own, major=major)),
     )  # fmt: skip
 
 

@@ -61,7 +61,7 @@ class Marks:
             self.record.keep(oid, _storable(one))
 
     def _found(self, oid: str, place: Place) -> Facts:
-        one = facts(self.trees.read(*place), self.packages)
+        one = facts(self.trees.peek(*place), self.packages)
         self.record.keep(oid, _storable(one))
         return one
 
@@ -89,7 +89,7 @@ class Marks:
         found = self._named.get(place)
         if found is None:
             known, one = self.names.get(place[0], {}), self.facts(place)
-            imported = words(self.trees.read(*place)) if one.star else one.imported
+            imported = words(self.trees.peek(*place)) if one.star else one.imported
             found = self._named[place] = frozenset(
                 name for name, paths in known.items() if name in imported or place[1] in paths
             )
@@ -101,7 +101,7 @@ class Marks:
         if found is None:
             found, names = self.facts(place).lines, self.named(place)
             if names:
-                found = sorted({*found, *named(self.trees.read(*place), names)})
+                found = sorted({*found, *named(self.trees.peek(*place), names)})
             self._lines[place] = found
         return found
 

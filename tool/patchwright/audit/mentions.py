@@ -21,7 +21,7 @@ _PATTERNS = tuple(
         (b"sm ", rb"sm (?:[<>=!]=|[<>]|(?:not )?in\b)"),
         (b"major ", rb"major (?:[<>=!]=|[<>]|(?:not )?in\b)"),
         (b"compute_", rb"compute_\d"),
-        (b"arch", rb"(?<![a-z])(?<!cute\.)arch(?:s?\b|_)"),
+        (b"arch", rb"arch(?<![a-z]arch)(?<!cute\.arch)(?:s?\b|_)"),
         (b"", rb"[\"'](?:80|86|89|90|100|103|110|120|121)[af]?[\"']"),
     )
 )
@@ -53,13 +53,12 @@ _TOKEN = re.compile(
     re.DOTALL,
 )
 _IMPORT = re.compile(
-    rb"^[ \t]*(?:from[ \t]+(\.*[\w.]*)[ \t]+import[ \t]*"
-    rb"(\((?:[^()#]|#[^\n]*)*\)|(?:[^\n\\]|\\\n)*)|import[ \t]+([^\n#]*))",
-    re.MULTILINE,
+    rb"[ \t]*(?:from[ \t]+(\.*[\w.]*)[ \t]+import[ \t]*"
+    rb"(\((?:[^()#]|#[^\n]*)*\)|(?:[^\n\\]|\\\n)*)|import[ \t]+([^\n#]*))"
 )
 _COMMENT = re.compile(rb"#[^\n]*")
 _IDENTIFIER = re.compile(rb"[A-Za-z_]\w*")
-_ATTRIBUTE = re.compile(rb"(?<![\w.])([A-Za-z_]\w*)\.([A-Za-z_][\w.]*)")
+_DOTTED = re.compile(rb"\w[\w.]*")
 
 
 @dataclass(frozen=True)
@@ -82,26 +81,36 @@ def facts(data: bytes, packages: Collection[str]) -> Facts:
     own = {name.encode() for name in packages}
     imported: set[bytes] = set()
     star = False
-    for match in _IMPORT.finditer(data):
-        source, names, plain = match.groups()
+    for source, names, plain in _imports(data):
         if plain is not None:
             for part in plain.split(b","):
                 found = _IDENTIFIER.findall(part)
                 if found and found[0] in own:
                     imported.add(found[-1] if b" as " in part else found[0])
         elif source.startswith(b".") or source.partition(b".")[0] in own:
-            names = _COMMENT.sub(b"", names)
-            star = star or b"*" in names
-            imported.update(_IDENTIFIER.findall(names))
+            given = _COMMENT.sub(b"", names)
+            star = star or b"*" in given
+            imported.update(_IDENTIFIER.findall(given))
     imported.discard(b"as")
     behind = {
         part
-        for owner, rest in (_ATTRIBUTE.findall(data) if imported else ())
-        if owner in imported
-        for part in rest.split(b".")
+        for name in imported
+        for place in _whole(data, name, b".")
+        if data[place - 1 : place] != b"." and (rest := _DOTTED.match(data, place + len(name) + 1))
+        for part in rest[0].split(b".")
     }
     known = frozenset(name for name in imported | behind if len(name) > 5)
     return Facts(marked(data), known, star, len(data))
+
+
+def _imports(data: bytes) -> Iterator[tuple[bytes, bytes, bytes | None]]:
+    """Yield of each import what it imports from, the names, and those without a source."""
+    at = data.find(b"import")
+    while at >= 0:
+        match = _IMPORT.match(data, data.rfind(b"\n", 0, at) + 1)
+        if match is not None:
+            yield match[1], match[2], match[3]
+        at = data.find(b"import", max(at + 1, match.end() if match is not None else 0))
 
 
 def words(data: bytes) -> frozenset[bytes]:
@@ -188,10 +197,12 @@ def _outside_prose(data: bytes, places: Collection[int]) -> list[int]:
     return found
 
 
-def _whole(data: bytes, name: bytes) -> Iterator[int]:
-    at = data.find(name)
+def _whole(data: bytes, name: bytes, behind: bytes = b"") -> Iterator[int]:
+    """Yield where a name stands as a word, with ``behind`` after it."""
+    wanted = name + behind
+    at = data.find(wanted)
     while at >= 0:
         end = at + len(name)
         if not _WORD.match(data, end) and not (at and _WORD.match(data, at - 1)):
             yield at
-        at = data.find(name, end)
+        at = data.find(wanted, end)

@@ -35,6 +35,7 @@ class Found:
     reached: bool | None
     effect: str
     assumed: bool
+    statement: ast.stmt | None = None  # in which a list of architectures stands
 
 
 @dataclass
@@ -70,6 +71,7 @@ class Scanner(Interpreter):
     _needed: frozenset[str] | None = None
     _inside = True
     _recorded = 0
+    _statement: ast.stmt | None = None
     _scanned: Frame | None = None
     _function = ""
     _path: tuple[V, ...] = ()
@@ -238,6 +240,7 @@ class Scanner(Interpreter):
 
     def look(self, node: ast.expr, statement: ast.stmt, frame: Frame) -> None:
         """Look at an expression, unless nothing in it can ask for the architecture."""
+        self._statement = statement
         if self._first is not None:
             if id(node) in self._first.telling:
                 self.expression(node, statement, frame)
@@ -278,7 +281,7 @@ class Scanner(Interpreter):
         self._recorded += 1
         self._scan.found[key] = Found(
             kind, node, self._function, condition, value.truth, reached.truth, effect,
-            any(part in self.assumed for part in walk(node)),
+            any(part in self.assumed for part in walk(node)), self._statement,
         )  # fmt: skip
 
     def decorators(self, node: ast.ClassDef | _FUNCTIONS, frame: Frame) -> None:

@@ -70,6 +70,8 @@ class Report:
 
     patches: list[Judged] = field(default_factory=list)
     unread: list[tuple[str, str, str]] = field(default_factory=list)
+    # Of each module, what the routes of the whole selection call on their way to it.
+    asked: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
 
 class Auditor:
@@ -133,7 +135,7 @@ class Auditor:
             if verdict.ok:
                 self.say(f"auditing {patch.number:04d}")
                 opened[patch.number] = self._opened(before, state, final)
-        asked = _asked(opened.values())
+        asked = report.asked = _asked(opened.values())
         for patch, verdict in zip(picked, verdicts, strict=True):
             if numbers and patch.number not in numbers:
                 continue

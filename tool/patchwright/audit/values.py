@@ -23,7 +23,8 @@ class _Unknown:
 UNKNOWN = _Unknown()
 
 
-@dataclass(frozen=True, slots=True)
+# Never changed, but not frozen: millions are made, and a frozen one takes three times as long.
+@dataclass(slots=True, unsafe_hash=True)
 class V:
     """A value; ``arch`` tells whether the GPU's architecture takes part in it."""
 
@@ -253,13 +254,21 @@ def merged(first: V, second: V, *, arch: bool = False) -> V:
 
 
 def joined(first: Mapping[str, V], second: Mapping[str, V], *, arch: bool = False) -> dict[str, V]:
-    """Return the names after one of two branches; one that only one of them binds is that."""
-    return {
-        name: merged(first[name], second[name], arch=arch)
-        if name in first and name in second
-        else first.get(name, second.get(name, NOTHING_KNOWN))
-        for name in (*first, *(name for name in second if name not in first))
-    }
+    """Return the names after one of two branches; one that only one of them binds is that.
+
+    An attribute (``self.x``) may have been something else before: what it is is not known
+    then, unless the GPU took part in what it was set to, which is what is looked for.
+    """
+    found = {}
+    for name in (*first, *(name for name in second if name not in first)):
+        one, other = first.get(name), second.get(name)
+        if one is not None and other is not None:
+            found[name] = merged(one, other, arch=arch)
+            continue
+        value = one or other or NOTHING_KNOWN
+        kept = value.arch or not name.startswith("self.")
+        found[name] = value if kept else V(UNKNOWN, arch)
+    return found
 
 
 def is_pair(value: object) -> bool:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 # Under so many bytes of source a process costs more than it saves.
 _WORTH = 400_000
 _MOST = 8
+# So many runs of neighbours for each process: enough to have all of them end together.
+_PIECES = 8
 
 
 class Workers:
@@ -42,19 +44,24 @@ class Workers:
     def run(self, method: str, items: Mapping[Any, int], more: Any = None) -> list[Any]:
         """Return the answers of all processes to ``method``, each for its share of ``items``.
 
-        ``items`` are weighed by their bytes; what a process once had comes to it again. Few
-        are answered here, as are all where there is one core. Raises PatchwrightError where
-        a process dies.
+        ``items`` are weighed by their bytes, and neighbours stay together: files of a folder
+        ask each other. What a process once had comes to it again. Few are answered here, as
+        are all where there is one core. Raises PatchwrightError where a process dies.
         """
         if not self._lines and (self.count == 1 or sum(items.values()) < _WORTH):
-            return [self._answer(method, (list(items), more))] if items else []
+            return [self._answer(method, (sorted(items), more))] if items else []
         if not self._lines:
             self._start()
         shares: list[list[Any]] = [[] for _ in self._lines]
-        for item, weight in sorted(items.items(), key=lambda pair: -pair[1]):
+        piece, room = 0, 0.0
+        for item in sorted(items):
             if item not in self._share:
-                self._share[item] = self._load.index(min(self._load))
-                self._load[self._share[item]] += weight
+                if room <= 0:
+                    piece = self._load.index(min(self._load))
+                    room = sum(items.values()) / (_PIECES * self.count)
+                self._share[item] = piece
+                self._load[piece] += items[item]
+                room -= items[item]
             shares[self._share[item]].append(item)
         return self._asked(method, shares, more)
 

@@ -70,7 +70,9 @@ def series(
         auditor = Auditor(project, say)
         report = auditor.series(selection, numbers)
         if kernels:
-            report.patches = [_compiled(auditor, selection, j, say) for j in report.patches]
+            from patchwright.audit.compiled import with_kernels
+
+            report.patches = with_kernels(auditor, selection, report, say)
         if not numbers:
             keep(project, selection, {j.number: (j.verdict, j.why) for j in report.patches})
         found: list[Contradiction] = []
@@ -85,12 +87,6 @@ def series(
     else:
         _print_series(project, report, found)
     return 1 if any(j.verdict in BAD for j in report.patches) else 0
-
-
-def _compiled(auditor: Any, selection: Selection, judged: Judged, say: Any) -> Judged:
-    from patchwright.audit.behind import with_kernels
-
-    return with_kernels(auditor, selection, judged, say)
 
 
 def _json(judged: Judged) -> dict[str, Any]:

@@ -36,7 +36,9 @@ _NAMES = ("CC", "CXX", "CFLAGS", "CXXFLAGS", "LDFLAGS", "MAX_JOBS", "PYTHONPATH"
 _COMPANIONS = ("flashinfer_cubin", "flashinfer_jit_cache")
 
 # Libraries that only reach for what is not here: the network and the driver.
-_REFUSED = ("requests", "pynvml")
+_REFUSED: dict[str, dict[str, object]] = {
+    "requests": {"Session": torch_stub.StubSession}, "pynvml": {},
+}  # fmt: skip
 
 # Imported for real, before the stub: tvm_ffi probes torch while it is imported.
 _LIBRARIES = ("tvm_ffi", "jinja2", "filelock", "packaging.version")
@@ -275,8 +277,8 @@ def _prepare(call: Call) -> None:
     for companion in _COMPANIONS:
         sys.modules[companion] = None  # type: ignore[assignment]
     torch_stub.install(cuda=call.cuda, capability=_capability(call.arch))
-    for name in _REFUSED:
-        sys.modules[name] = torch_stub.StubModule(name, {})
+    for name, values in _REFUSED.items():
+        sys.modules[name] = torch_stub.StubModule(name, values)
     sys.addaudithook(torch_stub.refuse_network)
     # An empty package object with the tree's path: upstream's own __init__ imports
     # every operator, and with them all of torch.

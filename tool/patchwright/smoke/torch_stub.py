@@ -40,6 +40,40 @@ class StubDtype:
         return f"torch.{self.name}"
 
 
+# Of floating-point types: the largest number, the distance from 1 to the next one, the
+# smallest normal one.
+_LIMITS = {
+    "float16": (65504.0, 2.0**-10, 2.0**-14),
+    "bfloat16": (2.0**127 * 1.9921875, 2.0**-7, 2.0**-126),
+    "float32": (2.0**127 * (2 - 2.0**-23), 2.0**-23, 2.0**-126),
+    "float64": (sys.float_info.max, sys.float_info.epsilon, sys.float_info.min),
+    "float8_e4m3fn": (448.0, 2.0**-3, 2.0**-6), "float8_e5m2": (57344.0, 2.0**-2, 2.0**-14),
+}  # fmt: skip
+
+
+def finfo(dtype: StubDtype) -> SimpleNamespace:
+    """Return the limits of a type, as ``torch.finfo`` does."""
+    if dtype.name not in _LIMITS:
+        raise StubGap(f"torch.finfo({dtype!r}) is not simulated")
+    largest, eps, tiny = _LIMITS[dtype.name]
+    return SimpleNamespace(bits=8 * dtype.itemsize, max=largest, min=-largest, eps=eps, tiny=tiny,
+                           smallest_normal=tiny, dtype=dtype.name)  # fmt: skip
+
+
+class StubGraph:
+    """A name for annotations; nothing is captured here."""
+
+    def __init__(self, *args: object, **kwargs: object) -> None:
+        raise StubGap("the torch stub has no graphs")
+
+
+class StubSession:
+    """A name for annotations; there is no network here."""
+
+    def __init__(self, *args: object, **kwargs: object) -> None:
+        _refuse()
+
+
 class StubTensor:
     """A name for annotations; there are no tensors here."""
 
@@ -119,6 +153,7 @@ def install(*, cuda: str, capability: tuple[int, int] | None) -> None:
         "torch.cuda": StubModule(
             "torch.cuda",
             {
+                "CUDAGraph": StubGraph,
                 "current_device": device.current_device,
                 "device_count": device.device_count,
                 "get_device_capability": device.get_device_capability,
@@ -134,6 +169,7 @@ def install(*, cuda: str, capability: tuple[int, int] | None) -> None:
             "dtype": StubDtype,
             "Tensor": StubTensor,
             "device": StubDevice,
+            "finfo": finfo,
             **dtypes,
             **{alias: dtypes[name] for alias, name in _ALIASES.items()},
             **{name.removeprefix("torch."): module for name, module in modules.items()},
