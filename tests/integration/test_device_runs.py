@@ -254,6 +254,27 @@ def test_only_what_is_named_is_stubbed_and_never_an_upstream(bench: Bench) -> No
     assert "tiny is under test: nothing may stand in for it" in result.reason
 
 
+def test_libraries_are_compiled_once_and_the_tree_every_time(
+    bench: Bench, stub: StubMachine
+) -> None:
+    body = """
+def ask():
+    import os, torch, tiny.gate
+    kept = [bool(module.__spec__.cached) for module in (torch, tiny.gate)]
+    beside = os.listdir(os.path.dirname(tiny.gate.__file__))
+    return [kept, "__pycache__" in beside, tiny.gate.OPEN]
+
+@pytest.mark.tier("import")
+def test_it(imported):
+    assert imported(ask, capability="12.0") == [[True, False], False, True]
+    assert imported(ask, capability="12.0") == [[True, False], False, True]
+"""
+    result = imported(bench, body)
+    assert (result.outcome, result.reason) == ("passed", "")
+    assert list((stub.packages / "torch").glob("__pycache__/__init__.*.pyc"))
+    assert bench.run(body, tier="import", state=bench.without).outcome == "failed"
+
+
 def test_a_function_that_asks_the_machine_can_be_answered(bench: Bench) -> None:
     result = imported(
         bench,

@@ -110,6 +110,10 @@ def test_the_old_environment_goes_also_when_nobody_waits_for_it(
     first = small.project.run("rebuild", "--json")
     for _ in range(3):  # while the one before may still be on its way
         assert small.project.run("rebuild", "--json").json() == first.json()
+    until_the_old_one_is_gone(small)
+
+
+def until_the_old_one_is_gone(small: SmallEnvironment) -> None:
     deadline = time.monotonic() + 60
     while list(env(small).parent.glob(".env.*")):
         assert time.monotonic() < deadline
@@ -134,5 +138,23 @@ def test_of_two_packages_with_one_file_a_rule_decides(small: SmallEnvironment) -
     small.configure(requirements=["native", "gamma", "beta", "alpha"])
     assert small.project.run("lock").code == 0
     assert small.project.run("rebuild").code == 0
+    first = files(env(small))
     assert (site(env(small)) / "shared.py").read_text("utf-8") == "FROM = 'gamma'\n"
     assert (site(env(small)) / "tiny/gate.py").read_text("utf-8") == "OPEN = True\n"
+    for _ in range(3):
+        assert small.project.run("rebuild").code == 0
+        assert files(env(small)) == first
+
+
+def test_the_upstreams_files_are_handed_on_and_never_an_edit(small: SmallEnvironment) -> None:
+    small.project.run("rebuild")
+    gate, init = (site(env(small)) / "tiny" / name for name in ("gate.py", "__init__.py"))
+    before = gate.stat().st_ino, init.stat().st_ino
+    gate.write_text("EDITED = True\n", "utf-8")
+    again = small.project.run("rebuild", "--json")
+    assert again.code == 0, again.err
+    assert gate.read_text("utf-8") == "OPEN = True\n"
+    assert gate.stat().st_ino != before[0]
+    assert init.stat().st_ino == before[1]
+    until_the_old_one_is_gone(small)
+    assert {gate.stat().st_nlink, init.stat().st_nlink} == {1}

@@ -158,11 +158,20 @@ def hashed(packages: Iterable[LockedPackage], machine: str) -> list[str]:
     ]
 
 
-def found_in(folders: Sequence[Path]) -> list[str]:
-    """Return uv's options for taking files from ``folders`` alone; none: from the index."""
-    if not folders:
-        return []
-    return ["--no-index", *(word for f in folders for word in ("--find-links", str(f)))]
+def found_in(folders: Sequence[Path], also: Sequence[Path] = ()) -> list[str]:
+    """Return uv's options for taking files from ``folders`` alone; none: from the index.
+
+    What is in the folders ``also`` is taken from there in any case.
+    """
+    places = [*folders, *also]
+    words = [word for place in places for word in ("--find-links", str(place))]
+    if folders:
+        return ["--no-index", *words]
+    if also:
+        # The option hides the user's own variable of its name.
+        own = os.environ.get("UV_FIND_LINKS", "").split(",")
+        words += [word for place in own if place for word in ("--find-links", place)]
+    return words
 
 
 def uv_twice(

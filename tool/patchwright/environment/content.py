@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 
 from patchwright.environment.hashes import KnownHashes
@@ -44,15 +43,10 @@ class Content:
         return found
 
 
-def finish(content: Content, patched: Iterable[str]) -> None:
-    """Remove what only this machine has; give files of ``patched`` times by their content.
-
-    ninja and bytecode go by times: other content must have another one, the same content
-    the same, or what one rebuild compiled would be compiled again after the next. These
-    files are no hard links; those of other distributions may be, and stay as they are.
-    """
-    site, names = content.site, set(patched)
-    for name, distribution in content.distributions.items():
+def finish(content: Content) -> None:
+    """Remove what only this machine has."""
+    site = content.site
+    for distribution in content.distributions.values():
         info = distribution.info
         extra = [n for n in _MACHINE_ONLY if (distribution.place / n).exists()]
         if extra:
@@ -61,12 +55,6 @@ def finish(content: Content, patched: Iterable[str]) -> None:
             _write(
                 site, {**changes, info + b"/RECORD": refreshed_record(record, changes, info, info)}
             )
-        if name in names:
-            for path, digest, _ in distribution.rows:
-                if digest:
-                    time = content_time(digest)
-                    with contextlib.suppress(FileNotFoundError):
-                        os.utime(_place(site, path), (time, time))
 
 
 def change(distribution: Distribution, patched: PatchedDistribution) -> None:
@@ -120,16 +108,21 @@ def _disputed(there: Iterable[Distribution]) -> dict[bytes, list[tuple[str, str]
     return {path: rows for path, rows in claims.items() if len({row[1] for row in rows}) > 1}
 
 
-def losers(content: Content, hashes: KnownHashes) -> list[str]:
+def losers(
+    content: Content, hashes: KnownHashes, upstreams: Collection[str],
+    take: Callable[[bytes, str, bytes], bool],
+) -> list[str]:  # fmt: skip
     """Return the distributions to install again so that every file is of who should have it.
 
     An installer that works in parallel lets chance decide which of two distributions has
-    a file that both bring. Here it is the last one by name.
+    a file that both bring. Here it is the upstream, else the last one by name. ``take``
+    may have the right file for a path, by its hash, and put it into its place.
     """
     found = set()
     for path, claims in _disputed(content.distributions.values()).items():
-        name, digest = max(claims)
-        if hashes.of([_place(content.site, path)]) != [digest]:
+        name, digest = max(claims, key=lambda claim: (claim[0] in upstreams, claim))
+        place = _place(content.site, path)
+        if hashes.of([place]) != [digest] and not take(path, digest, place):
             found.add(name)
     return sorted(found)
 
@@ -146,28 +139,19 @@ def refuse_disputed(content: Content, upstreams: Iterable[str]) -> None:
         )  # fmt: skip
 
 
-def hashes_of(content: Content, hashes: KnownHashes) -> dict[bytes, str]:
-    """Return the hash that each installed file really has; empty where it is missing."""
-    paths = [path for d in content.distributions.values() for path in d.files]
-    root = os.fsencode(content.site) + b"/"
-    return dict(zip(paths, hashes.of([root + path for path in paths]), strict=True))
-
-
 def digest_of(
-    content: Content, hashes: KnownHashes, known: Mapping[bytes, str], again: Iterable[str]
+    content: Content, hashes: KnownHashes, known: Mapping[bytes, str]
 ) -> tuple[str, dict[str, str]]:
     """Check every file against RECORD and return the digest of it all, and each version.
 
     The digest covers the path and sha256 of every installed file but bytecode and what
-    installers write for themselves. ``known`` are hashes that were asked for before; what
-    belongs to the distributions ``again`` came later. Raises PatchwrightError for the first
-    file that is missing or has other content: then uv's cache holds a file that somebody
-    changed.
+    installers write for themselves. ``known`` are hashes of files that were read before.
+    Raises PatchwrightError for the first file that is missing or has other content: then
+    uv's cache holds a file that somebody changed.
     """
     there = content.distributions
     recorded = {path: digest for d in there.values() for path, digest in d.files.items()}
-    late = {path for name in set(again) & there.keys() for path in there[name].files}
-    asked = [path for path in recorded if path in late or path not in known]
+    asked = [path for path in recorded if path not in known]
     root = os.fsencode(content.site) + b"/"
     found = hashes.of([root + path for path in asked])
     actual = {**known, **dict(zip(asked, found, strict=True))}

@@ -25,15 +25,17 @@ from patchwright.environment.metadata import recorded
 from patchwright.files import sweep, write_atomically
 
 _MAGIC = b"patchwright hashes 3\n"
-# Device, inode, size, time of the content's change and of the inode's in nanoseconds; the
-# hash as RECORD writes it.
-_ROW = struct.Struct("<QQQqq50s")
+# Device, inode, size, time of the content's change in nanoseconds; then that of the inode's
+# change and the hash as RECORD writes it. Rows are kept packed: there are many, and each run
+# asks for a few.
+_KEY = struct.Struct("<QQQq")
+_VALUE = struct.Struct("<q50s")
+_ROW = struct.Struct(f"<{_KEY.size}s{_VALUE.size}s")
 _LARGE = 1 << 18  # bytes
 _RACY = 50_000_000  # nanoseconds: a file changed again within one tick keeps its times
 _NEVER = -1  # no inode's time
 _AT_ONCE = 64  # files in one task: a thread for each costs more than reading it
 _MOST = 300_000  # rows; one large environment has 60,000
-_Key = tuple[int, int, int, int]
 
 
 class KnownHashes:
@@ -41,13 +43,12 @@ class KnownHashes:
 
     def __init__(self, file: Path | None = None) -> None:
         self.file = file
-        self._known: dict[_Key, tuple[int, str]] = {}
-        self._new: dict[_Key, tuple[int, str]] = {}
+        self._known: dict[bytes, bytes] = {}
+        self._new: dict[bytes, bytes] = {}
         with contextlib.suppress(OSError, ValueError):  # none, or damaged
             data = file.read_bytes() if file is not None else b""
             if data.startswith(_MAGIC) and (len(data) - len(_MAGIC)) % _ROW.size == 0:
-                rows = _ROW.iter_unpack(data[len(_MAGIC) :])
-                self._known = {row[:4]: (row[4], row[5].decode("ascii")) for row in rows}
+                self._known = dict(_ROW.iter_unpack(memoryview(data)[len(_MAGIC) :]))
 
     def of(self, paths: Sequence[bytes]) -> list[str]:
         """Return for each file its hash as RECORD writes it; empty where it cannot be read.
@@ -83,11 +84,13 @@ class KnownHashes:
 
     def get(self, status: os.stat_result, *, strict: bool = False) -> str | None:
         """Return the hash of the file that has this status, None where it is not known."""
-        key = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
-        row = self._known.get(key)
-        if row is None or (strict and row[0] != status.st_ctime_ns):
+        row = self._known.get(_key(status))
+        if row is None:
             return None
-        return row[1]
+        inode, digest = _VALUE.unpack(row)
+        if strict and inode != status.st_ctime_ns:
+            return None
+        return str(digest, "ascii", "replace")
 
     def read(self, path: bytes, status: os.stat_result, *, large: bool = True) -> str:
         """Return the hash of a file, read now. ``status`` was asked for before; OSError."""
@@ -99,9 +102,8 @@ class KnownHashes:
         now = time.time_ns()
         worth = status.st_nlink > 1 or (large and status.st_size >= _LARGE)
         if worth and stat.S_ISREG(status.st_mode) and now - status.st_mtime_ns > _RACY:
-            key = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
             inode = status.st_ctime_ns if now - status.st_ctime_ns > _RACY else _NEVER
-            self._new[key] = inode, digest
+            self._new[_key(status)] = _VALUE.pack(inode, digest.encode())
         return digest
 
     def save(self) -> None:
@@ -111,9 +113,7 @@ class KnownHashes:
         rows = {**self._known, **self._new}
         if len(rows) > _MOST:
             rows = dict(self._new)  # what is still needed is read once more
-        data = b"".join(
-            _ROW.pack(*key, inode, digest.encode()) for key, (inode, digest) in rows.items()
-        )
+        data = b"".join(key + value for key, value in rows.items())
         try:
             self.file.parent.mkdir(parents=True, exist_ok=True)
             sweep(self.file.parent, self.file.name)
@@ -121,3 +121,7 @@ class KnownHashes:
         except OSError:
             return
         self._known, self._new = rows, {}
+
+
+def _key(status: os.stat_result) -> bytes:
+    return _KEY.pack(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)

@@ -129,7 +129,7 @@ def refreshed_record(
     """
     rows: dict[bytes, tuple[str, str]] = {}
     for path, digest, size in read_record(record):
-        compiled = _BYTECODE.fullmatch(path)
+        compiled = _BYTECODE.fullmatch(path) if path.endswith(b".pyc") else None
         if compiled is not None:
             folder = compiled[1] + b"/" if compiled[1] else b""
             if folder + compiled[2] + b".py" in changes:

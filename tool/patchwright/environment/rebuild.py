@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +14,6 @@ from patchwright.environment.content import (
     change,
     digest_of,
     finish,
-    hashes_of,
     losers,
     refuse_disputed,
 )
@@ -24,6 +23,7 @@ from patchwright.environment.installed import site_packages
 from patchwright.environment.locked import SDIST, LockedPackage
 from patchwright.environment.locking import required_environment
 from patchwright.environment.machine import checked_machine
+from patchwright.environment.own_files import OldFiles, make_own
 from patchwright.environment.patched import (
     PatchedDistribution,
     distribution_name,
@@ -79,21 +79,21 @@ class Rebuild:
         was.
         """
         refuse_prebuilt(self.project, self.environment, state)
-        wheels = self._wheels(state)
-        patched = patched_distributions(self.project, state)
-        with built_beside(self.folder) as (new, lock):
-            self._make(new, lock)
+        with built_beside(self.folder) as (new, lock), ThreadPoolExecutor(2) as pool:
+            # Beside each other: uv does its part, we read what will be needed after it.
+            made = pool.submit(self._make, new, lock)
+            old = pool.submit(OldFiles, self.folder, self.own, self.hashes)
+            patched = patched_distributions(self.project, state)
+            wheels = self._wheels(state, patched)
+            made.result()
             content = Content(site_packages(new))
-            self._install_packages(new, lock, content)
-            with ThreadPoolExecutor(1) as pool:  # hashes are asked for while uv works
-                known = pool.submit(hashes_of, content, self.hashes)
-                self._install_upstreams(new, lock, wheels)
+            self._install(new, lock, content, wheels, old)
             refuse_disputed(content, self.own)
             self._change_companions(content, patched)
-            finish(content, self.own)
+            finish(content)
+            known = make_own(content, self.own, old.result())
             self.project.progress("checking every file")
-            again = self.own | {each.distribution for each in patched}
-            digest, versions = digest_of(content, self.hashes, known.result(), again)
+            digest, versions = digest_of(content, self.hashes, known)
             record = EnvironmentRecord(
                 project=str(self.project.root), python=self.environment.python,
                 machine=self.machine, digest=digest, trees=dict(state.trees),
@@ -101,17 +101,19 @@ class Rebuild:
             )  # fmt: skip
             record.write(new)
             put_in_place(new, self.folder)
-        return Rebuilt(self.folder, record, {p.name: str(file_sha256(p)) for p in wheels.values()})
+        return Rebuilt(self.folder, record, {path.name: sha for path, sha in wheels.values()})
 
     # The wheels of the upstreams
 
-    def _wheels(self, state: State) -> dict[str, Path]:
-        """Return the wheel of each upstream that is patched or built from source.
+    def _wheels(
+        self, state: State, patched: Sequence[PatchedDistribution]
+    ) -> dict[str, tuple[Path, str]]:
+        """Return the wheel of each upstream that is patched or built from source, and its sha256.
 
         Raises AnswerNo where a patched wheel is not the one that the lock has.
         """
         found = {}
-        for wheel in patched_wheels(self.project, state):
+        for wheel in patched_wheels(self.project, state, patched):
             locked = self.environment.wheels.get(wheel.path.name)
             if locked is not None and locked != wheel.sha256:
                 raise AnswerNo(
@@ -120,10 +122,11 @@ class Rebuild:
                     next_step="run `patchwright lock --check`; a newer patchwright may pack "
                     "otherwise: `patchwright lock` accepts that",
                 )
-            found[wheel.distribution.upstream] = wheel.path
+            found[wheel.distribution.upstream] = wheel.path, wheel.sha256
         for name, tree in state.trees:
             if self.project.upstream(name).source != "wheel":
-                found[name] = self._built(name, tree, state)
+                built = self._built(name, tree, state)
+                found[name] = built, str(file_sha256(built))
         return found
 
     def _built(self, name: str, tree: str, state: State) -> Path:
@@ -151,42 +154,34 @@ class Rebuild:
         if not cfg.is_file():
             raise PatchwrightError("uv made no environment", where=str(new), next_step="try again")
 
-    def _install_packages(self, new: Path, lock: int, content: Content) -> None:
+    def _install(
+        self, new: Path, lock: int, content: Content, wheels: dict[str, tuple[Path, str]],
+        old: Future[OldFiles],
+    ) -> None:  # fmt: skip
         from packaging.utils import canonicalize_name
 
-        count = self.environment.counts()[self.machine]
+        count = self.environment.counts()[self.machine] + len(self.own)
         self.project.progress(f"installing {count} packages")
-        wheels = (p for p in self.environment.packages if not self._is_source(p))
-        lines = hashed(wheels, self.machine)
-        made = self._built_packages()
-        for path in made:
+        packages = (p for p in self.environment.packages if not self._is_source(p))
+        lines = hashed(packages, self.machine)
+        files = [(path, str(file_sha256(path))) for path in self._built_packages()]
+        for name, config in self.project.config.upstreams.items():
+            if name in wheels:
+                files.append(wheels[name])
+            elif config.path is not None:
+                path = self.project.root / config.path
+                files.append((path, str(file_sha256(path))))
+            else:
+                sha256 = str(self.project.locked_upstream(name).sha256)
+                lines.append(_line(distribution_name(config), config.version, sha256))
+        for path, sha256 in files:
             name, version = path.name.split("-")[:2]
-            lines.append(
-                f"{canonicalize_name(name)}=={version} --hash=sha256:{file_sha256(path)}\n"
-            )
-        folders = [path.parent for path in made]
+            lines.append(_line(canonicalize_name(name), version, sha256))
+        folders = [path.parent for path, _ in files]
         self._sync(new, lock, lines, ["sync", "--allow-empty-requirements"], folders)
-        for name in losers(content, self.hashes):
+        for name in losers(content, self.hashes, self.own, lambda *file: old.result().take(*file)):
             again = [line for line in lines if line.startswith(f"{name}==")]
             self._sync(new, lock, again, ["install", "--no-deps", "--reinstall"], folders)
-
-    def _install_upstreams(self, new: Path, lock: int, wheels: dict[str, Path]) -> None:
-        """Install patched wheels as copies: a link would lead into uv's cache."""
-        self.project.progress("installing the upstreams")
-        lines, folders = [], []
-        for name, config in self.project.config.upstreams.items():
-            path = wheels.get(name)
-            if path is None and config.path is not None:
-                path = self.project.root / config.path
-            own = distribution_name(config)
-            if path is None:
-                sha256 = self.project.locked_upstream(name).sha256
-                lines.append(f"{own}=={config.version} --hash=sha256:{sha256}\n")
-                continue
-            version = path.name.split("-")[1]
-            lines.append(f"{own}=={version} --hash=sha256:{file_sha256(path)}\n")
-            folders.append(path.parent)
-        self._sync(new, lock, lines, ["install", "--no-deps", "--link-mode", "copy"], folders)
 
     def _sync(
         self, new: Path, lock: int, lines: Sequence[str], how: Sequence[str],
@@ -194,10 +189,10 @@ class Rebuild:
     ) -> None:  # fmt: skip
         requirements = new / "requirements.txt"
         requirements.write_text("".join(lines), "utf-8")
-        more = [word for folder in folders for word in ("--find-links", str(folder))]
+        named = ["-r", str(requirements)] if how[0] == "install" else [str(requirements)]
         said = uv_twice(
-            ["pip", how[0], *how[1:], "--require-hashes", "--only-binary", ":all:", *more,
-             *found_in(self.finds), *(["-r"] if how[0] == "install" else []), str(requirements)],
+            ["pip", *how, "--require-hashes", "--only-binary", ":all:",
+             *found_in(self.finds, folders), *named],
             self.project.root, offline=self.offline, python=str(new / "bin" / "python"),
             holds=lock, show=True,
         )  # fmt: skip
@@ -243,3 +238,7 @@ class Rebuild:
     def _is_source(self, package: LockedPackage) -> bool:
         file = package.files.get(self.machine)
         return file is not None and file.tag == SDIST
+
+
+def _line(name: str, version: str, sha256: str) -> str:
+    return f"{name}=={version} --hash=sha256:{sha256}\n"

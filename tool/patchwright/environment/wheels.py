@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -64,13 +64,17 @@ def wheel_disagreements(project: Project, state: State) -> list[Disagreement]:
     ]
 
 
-def patched_wheels(project: Project, state: State) -> list[PatchedWheel]:
+def patched_wheels(
+    project: Project, state: State, changed: Iterable[PatchedDistribution] | None = None
+) -> list[PatchedWheel]:
     """Return the patched wheels of the upstreams that come as wheels, made where needed.
+
+    ``changed`` is what ``patched_distributions`` says of the state, where that is known.
 
     An upstream that is built from source has no bytes that could be known before.
     """
     found = []
-    for patched in patched_distributions(project, state):
+    for patched in patched_distributions(project, state) if changed is None else changed:
         config = project.upstream(patched.upstream)
         if config.source != "wheel" or patched.distribution != distribution_name(config):
             continue

@@ -7,6 +7,7 @@ imports nothing but the standard library, and torch where a subclass of the job 
 from __future__ import annotations
 import __future__ as future
 
+import importlib
 import json
 import os
 import sys
@@ -66,6 +67,7 @@ class Missing(Exception):
 
 def run(job: Mapping[str, Any], call: Callable[[Callable[..., Any]], Any]) -> None:
     """Make ``call`` with the job's function, write the answer and end the process."""
+    keep_bytecode(job["site"])
     answer = _answer(job, call)
     file = Path(job["answer"])
     temporary = file.with_suffix(".new")
@@ -75,6 +77,25 @@ def run(job: Mapping[str, Any], call: Callable[[Callable[..., Any]], Any]) -> No
     sys.stderr.flush()
     # Libraries that wait for a dead peer when they are taken down must not keep us.
     os._exit(0)
+
+
+def keep_bytecode(site: str) -> None:
+    """Let Python keep the bytecode of the environment's libraries, and none of ``site``.
+
+    An environment that `rebuild` made has none, and a run may not write any: each process
+    compiled all of torch and transformers anew, 14 s of processor time beside 5.
+    """
+    loaders: Any = importlib._bootstrap_external
+    outside = loaders.cache_from_source
+    real = os.path.realpath(site)
+
+    def cache_from_source(path: str, *args: Any, **options: Any) -> str:
+        if f"{path}/".startswith((f"{site}/", f"{real}/")) or not os.path.isabs(path):  # noqa: PTH117
+            raise NotImplementedError  # what importlib takes for "there is none"
+        return str(outside(path, *args, **options))
+
+    loaders.cache_from_source = cache_from_source
+    sys.dont_write_bytecode = False
 
 
 def _answer(job: Mapping[str, Any], call: Callable[[Callable[..., Any]], Any]) -> dict[str, Any]:
