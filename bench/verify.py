@@ -140,7 +140,7 @@ def _asked(project: Project, seat: Seat, run: Run) -> protocol.Request:
             ("tree" if run.baseline == run.state else "baseline", run.baseline),
         )
     )
-    folder = seat.run_folder
+    folder = seat.folder_of(run.tier)
     return protocol.Request(
         test=run.test.resolve(), tier=run.tier, deadline=deadline_of(project, run.tier),
         folder=folder, sources=protocol.sources_of(project.config), tree=tree, baseline=baseline,

@@ -18,6 +18,7 @@ from crash_scene import Answer, Scene
 from disks import small_disk
 from patchwright.errors import PatchwrightError
 from patchwright.files import sweep_folders, temporary_folder
+from patchwright.smoke.memory import take_memory
 from patchwright.smoke.seats import sweep_seats, take_seat
 from patchwright.store import ObjectStore
 
@@ -273,3 +274,24 @@ def test_a_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("a file")
     with pytest.raises(PatchwrightError, match="the cache cannot be written"):
         ObjectStore(tmp_path / "cache" / "objects.git")
+
+
+def test_what_was_left_in_memory_goes_with_the_link_that_leads_there(tmp_path: Path) -> None:
+    take_seat(tmp_path).close()
+    folder = take_memory(tmp_path / "0")
+    if folder is None:
+        pytest.skip("/dev/shm has no room")
+    (folder / "run").mkdir()
+    sweep_seats(tmp_path)
+    assert not folder.exists()
+    assert not (tmp_path / "0" / "memory").is_symlink()
+
+
+def test_a_link_that_leads_elsewhere_is_not_followed(tmp_path: Path) -> None:
+    take_seat(tmp_path / "slots").close()
+    precious = tmp_path / "patchwright-0123456789abcdef"
+    (precious / "run").mkdir(parents=True)
+    (tmp_path / "slots" / "0" / "memory").symlink_to(precious)
+    sweep_seats(tmp_path / "slots")
+    assert (precious / "run").is_dir()
+    assert not (tmp_path / "slots" / "0" / "memory").is_symlink()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from patchwright.smoke import memory
 from patchwright.smoke.runs import Run, execute
 from smoke_bench import LOOKS, Bench, Shared
 
@@ -96,3 +97,24 @@ def test_a_crash_says_where_it_happened(bench: Bench) -> None:
     )  # fmt: skip
     assert "Fatal Python error: Segmentation fault" in result.log
     assert "test_0001.py" in result.log
+
+
+def test_a_light_run_has_its_folder_in_memory_where_there_is_room(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    seen = tmp_path / "seen"
+    body = f"import os\nopen({str(seen)!r}, 'w').write(os.environ['TMPDIR'])"
+
+    def folder() -> Path:
+        (run,) = runs(bench, body)
+        assert execute(bench.project, [run])[run].reason == ""
+        return Path(seen.read_text())
+
+    slots = bench.project.cache_dir / "slots"
+    monkeypatch.setattr(memory, "_ROOM", 1)
+    there = folder()
+    assert there.is_relative_to("/dev/shm")
+    assert not there.parent.parent.exists()
+    assert not list(slots.glob("*/memory"))
+    monkeypatch.setattr(memory, "_ROOM", 1 << 60)
+    assert folder().is_relative_to(slots)

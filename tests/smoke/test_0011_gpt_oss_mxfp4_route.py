@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+from functools import cache
 from pathlib import Path, PurePath
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from patchwright.smoke.decisions import CAPABILITIES, FunctionGate
+from patchwright.smoke.route import route
 
 SERVER_ARGS = "python/sglang/srt/server_args.py"
 MXFP4 = "python/sglang/srt/layers/quantization/mxfp4.py"
@@ -118,19 +120,25 @@ def choice(decision_table: Any, tree: Any) -> Any:
     return table
 
 
+@cache
+def modules(trees: Any, start: FunctionGate) -> set[tuple[str, ...]]:
+    """The generators of fused MoE modules that a function of sglang's leads to."""
+    return {
+        (found.generator_upstream, *found.entry.split("::"))
+        for found in route(trees, "sglang", start.path, start.name)
+        if found.generator.startswith("flashinfer/jit/fused_moe.py::")
+    }
+
+
 @pytest.fixture
-def built(decision_table: Any, route: Any, tree: Any) -> Any:
+def built(decision_table: Any, tree: Any) -> Any:
     """Whether FlashInfer builds for a GPU what flashinfer_mxfp4 runs there."""
 
     def table(capability: str) -> bool:
         start = runs(capability) if _KERNEL.encode() in tree.read("sglang", MXFP4) else APPLY
-        entries = {
-            (found.generator_upstream, *found.entry.split("::"))
-            for found in route("sglang", start.path, start.name)
-            if found.generator.startswith("flashinfer/jit/fused_moe.py::")
-        }
-        assert entries, f"{start.name} leads to no module that is built"
-        return any(int(capability.partition(".")[0]) in majors(*entry) for entry in entries)
+        found = modules(tree, start)
+        assert found, f"{start.name} leads to no module that is built"
+        return any(int(capability.partition(".")[0]) in majors(*entry) for entry in found)
 
     def runs(capability: str) -> FunctionGate:
         """What later releases run: the function that takes what the layer hands over."""

@@ -32,6 +32,8 @@ from patchwright.cache_places import (
     workspaces,
 )
 from patchwright.files import leftovers, lock_folder
+from patchwright.smoke.leftovers import left_in
+from patchwright.smoke.memory import left_in_memory
 
 DAY = 86400.0  # seconds
 _STORE = "objects.git"
@@ -175,12 +177,11 @@ class _Pruner:
                 if not got:
                     continue
                 if self._stale(used):
-                    self._remove("work-tree slots", slot, contents(slot), count=1)
+                    there = list(dict.fromkeys((*left_in_memory(slot), *contents(slot))))
+                    self._remove("work-tree slots", slot, there, count=1)
                 else:
                     # Nobody runs in it: what a run would have removed was left by a killed one.
-                    names = ("run", "*.listing", "*.new", "*/*.new")
-                    left = [path for name in names for path in slot.glob(name)]
-                    self._remove("leftovers of killed runs", slot, left)
+                    self._remove("leftovers of killed runs", slot, list(left_in(slot)))
 
     def _objects(self) -> None:
         folder = self.cache / "objects"

@@ -273,12 +273,13 @@ def _request(
     tree: Place | None = None, baseline: Place | None = None,
 ) -> Request:  # fmt: skip
     site = tree.site if tree is not None else None
+    folder = seat.folder_of(tier)
     return Request(
         test=test.resolve(),
         tier=tier,
         deadline=deadline_of(project, tier or "static"),
-        folder=seat.run_folder,
-        environment=run_environment(tier, seat.run_folder, project.cache_dir, site, os.environ),
+        folder=folder,
+        environment=run_environment(tier, folder, project.cache_dir, site, os.environ),
         sources=sources_of(project.config),
         tree=tree,
         baseline=baseline,

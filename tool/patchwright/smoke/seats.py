@@ -18,6 +18,7 @@ import patchwright
 from patchwright.errors import PatchwrightError
 from patchwright.files import lock_folder
 from patchwright.smoke.leftovers import left_in
+from patchwright.smoke.memory import take_memory
 from patchwright.smoke.protocol import Place, Request
 from patchwright.smoke.trees import format_listing
 
@@ -62,7 +63,7 @@ class Seat:
     def __init__(self, folder: Path, lock: FileLock, worker_lock: int) -> None:
         """Take a seat: ``lock`` keeps other commands away, ``worker_lock`` is the worker's too."""
         self.folder = folder
-        self.run_folder = folder / "run"
+        self.run_folder = folder / "run"  # of what compiles, and of servers
         self.ahead = False
         self._lock = lock
         self._worker_lock = worker_lock
@@ -71,6 +72,7 @@ class Seat:
         self._laid: set[str] = set()  # those of the next run
         self._used: list[set[str]] = []  # those of the runs that were sent, oldest first
         self._side = 0
+        self._light: Path | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._buffer = bytearray()
         self._ready = False
@@ -81,6 +83,14 @@ class Seat:
         with contextlib.suppress(OSError):
             if pins:
                 (self.folder / _PINS).write_text(pins, "ascii")
+
+    def folder_of(self, tier: str) -> Path:
+        """Return the folder for runs of a tier, or for collecting (no tier)."""
+        if tier not in ("", "static"):
+            return self.run_folder
+        if self._light is None:
+            self._light = (take_memory(self.folder) or self.folder) / "run"
+        return self._light
 
     def place(
         self, store: ObjectStore, name: str, tree: str, state: tuple[tuple[str, str], ...]
@@ -328,7 +338,7 @@ def _locked(folder: Path) -> Seat | None:
 
 def _sweep(folder: Path) -> None:
     for path in left_in(folder):
-        if path.is_dir():
+        if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)
         else:
             path.unlink(missing_ok=True)
