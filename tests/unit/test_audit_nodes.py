@@ -76,7 +76,8 @@ def test_the_way_up_from_every_node_is_that_of_a_map_of_parents() -> None:
     for node in ast.walk(tree):
         if not hasattr(node, "lineno"):
             continue
-        way, at = [], node
+        way: list[ast.AST] = []
+        at: ast.AST | None = node
         while at is not None:
             way.append(at)
             at = parents.get(id(at))

@@ -35,13 +35,12 @@ def contradictions(
     """Return the routes of every upstream's gates that send a capability to a refusal."""
 
     def make() -> list[dict[str, Any]]:
-        router = auditor.router(state, capability)
         found: list[dict[str, Any]] = []
         gates = admitting(auditor.gates(state).gates, capability)
         for number, gate in enumerate(gates):
             if number % 10 == 0:
                 say(f"following gates: {number}/{len(gates)}")
-            for chain in router.route(gate).refused:
+            for chain in auditor.router(state, capability).route(gate).refused:
                 end = chain.refusal
                 assert end is not None
                 found.append({

@@ -12,7 +12,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import pairwise
 
 from patchwright.audit import nodes
 from patchwright.audit.trees import StoredTrees
@@ -42,11 +42,14 @@ class Start:
 class Uses:
     """The places in the upstreams that ask for a name or a value."""
 
-    def __init__(self, trees: StoredTrees, modules: Modules) -> None:
+    def __init__(
+        self, trees: StoredTrees, modules: Modules, corpora: dict[str, Corpus] | None = None
+    ) -> None:
+        """``corpora`` keeps what is searched by upstream, for others on the same trees."""
         self.trees = trees
         self.modules = modules
         self._methods: dict[tuple[str, str], list[Bound]] = {}
-        self._corpora: dict[str, _Corpus] = {}
+        self._corpora = {} if corpora is None else corpora
         # A name is asked for again and again: by every gate of a kind, and on many ways.
         self._starts: dict[tuple[str, str, str, int, str], Sequence[Start]] = {}
 
@@ -125,7 +128,7 @@ class Uses:
     def _modules(self, upstream: str, text: str, path: str) -> Sequence[Module]:
         """Return the modules that hold a text as a whole word; none where there are many."""
         if upstream not in self._corpora:
-            self._corpora[upstream] = _Corpus(self.trees, upstream)
+            self._corpora[upstream] = Corpus(self.trees, upstream)
         hits = [path] if path else self._corpora[upstream].files(text)
         found = []
         for hit in hits if len(hits) <= _FILES else ():
@@ -197,15 +200,18 @@ class Uses:
                 )  # fmt: skip
 
 
-class _Corpus:
+class Corpus:
     """All Python of an upstream in one text: a search is one pass over memory."""
 
     def __init__(self, trees: StoredTrees, upstream: str) -> None:
         self.paths = [p for p in trees.files(upstream)
                       if p.endswith(".py") and _SKIPPED.search(p) is None]  # fmt: skip
-        parts = [trees.peek(upstream, p) for p in self.paths]
-        self.text = b"\0".join(parts)
-        self.ends = list(accumulate(len(part) + 1 for part in parts))
+        self.text = bytearray()
+        self.ends: list[int] = []
+        for path in self.paths:
+            self.text += trees.peek(upstream, path)
+            self.text += b"\0"
+            self.ends.append(len(self.text))
 
     def files(self, text: str) -> list[str]:
         """Return the files in which a text stands as a whole word."""
