@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 # Bytes of source whose syntax trees are kept while routes are followed: a byte makes 30 to 40
 # of them.
-_LARGEST = 8_000_000
+_LARGEST = 12_000_000
 # Verdicts, the worst first.
 VERDICTS = ("missing", "poisoned", "hollow", "lost", "cannot-tell", "whole", "nothing-new")
 SENTENCES = {
