@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from pathlib import Path
 
 import pytest
 
+from patchwright.audit import series
 from patchwright.smoke.compiler import Compiler, find_compiler
 from patchwright.smoke.outcomes import Blocked
 from projects import TinyProject, make_project
@@ -104,6 +107,24 @@ def test_what_the_series_changes_is_shown_before_and_after(project: TinyProject)
     found = {c["after"]["function"]: c for c in ran.json() if c["change"] == "opens"}
     assert found["may_fuse"]["opened"] == ["12.0", "12.1"]
     assert found["gen_made_module"]["opened"] == ["12.0", "12.1"]
+
+
+def test_a_gate_leads_to_the_same_however_few_syntax_trees_are_kept(
+    project: TinyProject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asking = "\n\ndef also(x):\n    if is_sm120_supported():\n        return fused(x)\n"
+    project.add_patch(3, {"serve/gate.py": SERVE["serve/gate.py"].replace(
+        "return is_sm100_supported()", "return is_sm100_supported() or is_sm120_supported()"
+    ) + asking}, upstream="serve", title="gate: ask twice",
+        fields={"Depends": "0002 (the same file)"})  # fmt: skip
+    monkeypatch.setattr(series, "_LARGEST", 0)
+    ran = project.run("audit", "--without", "1", "--json")
+    shutil.rmtree(Path(os.environ["PATCHWRIGHT_CACHE"]) / "audit")
+    monkeypatch.undo()
+    again = project.run("audit", "--without", "1", "--json")
+    assert ran.json() == again.json()
+    functions = {r["gate"]["function"] for r in again.json()["routes"]}
+    assert functions == {"may_fuse", "forward", "is_sm120_supported", "also"}
 
 
 def test_a_gate_that_leads_to_a_refusal_is_told_with_its_chain(project: TinyProject) -> None:

@@ -221,3 +221,15 @@ def test_flags_of_one_architecture_count_where_they_are_used_whatever_is_asked(
     (chain,) = route_of(tmp_path, text, "is_blackwell", kern).chains
     assert (chain.refusal is not None) == refused
     assert chain.module == "kern/jit.py::gen_moe_module"
+
+
+def test_what_a_flag_of_one_name_leads_to_is_told_once(tmp_path: Path) -> None:
+    """One name, handed on by hundreds of functions: each way through them ends the same."""
+    handed = "\n".join(
+        f"def run_{n}(enable_pdl):\n    enable_pdl = enable_pdl\n    return enable_pdl"
+        for n in range(300)
+    )
+    last = "def launch(enable_pdl):\n    if enable_pdl:\n        return 1\n"
+    trees = stored(tmp_path, {"kern": {"kern/__init__.py": f"{handed}\n{last}"}})
+    found = Uses(trees, Modules(trees)).of_name("kern", "enable_pdl")
+    assert [start.name for start in found] == ["launch"]

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from patchwright.audit import effects
+from patchwright.audit import effects, nodes
 from patchwright.audit.chains import Chain, Follower, Step
 from patchwright.audit.gates import FEEDING, Gate
 from patchwright.audit.knowledge import Knowledge
@@ -54,7 +54,6 @@ class Router:
         self.follower.methods = self.uses.methods  # type: ignore[method-assign]
         self._known: dict[tuple[int, tuple[int, ...]], tuple[list[Chain], set[str]]] = {}
         self._marks = marks
-        self._lines: tuple[Module | None, dict[int, list[ast.AST]]] = (None, {})
 
     def _marked(self, module: Module) -> Sequence[int]:
         """Return the lines that make a long function worth evaluating, as in the inventory."""
@@ -95,7 +94,7 @@ class Router:
                         yield more
 
     def _of_gate(self, gate: Gate, module: Module) -> Iterator[Start]:
-        for node in self._on_line(module, gate.line):
+        for node in nodes.on_lines(module.tree, (gate.line,)):
             if isinstance(node, ast.If | ast.While) and _is(node.test, gate):
                 place = self.uses.place(module, node)
                 if place is not None:
@@ -113,21 +112,6 @@ class Router:
                 and node.lineno == gate.line
             ):
                 yield from self.uses.of_name(gate.upstream, node.name)
-
-    def _on_line(self, module: Module, line: int) -> Sequence[ast.AST]:
-        """Return the conditions, expressions and functions of a line.
-
-        Gates come file by file: one file's lines are kept, as a large one's take a second.
-        """
-        if self._lines[0] is not module:
-            index: dict[int, list[ast.AST]] = {}
-            for node in ast.walk(module.tree):
-                if isinstance(node, ast.If | ast.While):
-                    index.setdefault(node.test.lineno, []).append(node)
-                elif isinstance(node, ast.expr | ast.FunctionDef | ast.AsyncFunctionDef):
-                    index.setdefault(node.lineno, []).append(node)
-            self._lines = module, index
-        return self._lines[1].get(line, ())
 
     def _configured(self, start: Start) -> Iterator[Start]:
         """Yield the places that ask for what a branch sets."""

@@ -7,6 +7,7 @@ make whole what an earlier one opens onto.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -18,7 +19,7 @@ from patchwright.audit.routes import Route, Router, describe
 from patchwright.audit.sources import Sources
 from patchwright.audit.standing import REFERENCE, Finding, behind_module
 from patchwright.audit.trees import StoredTrees
-from patchwright.audit.uses import Uses
+from patchwright.audit.uses import Corpus, Uses
 from patchwright.smoke.bindings import Modules
 from patchwright.smoke.outcomes import SmokeError
 
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from patchwright.project import Project
     from patchwright.series import Selection
 
+# Bytes of source whose syntax trees are kept while routes are followed: a byte makes 30 to 40
+# of them.
+_LARGEST = 12_000_000
 # Verdicts, the worst first.
 VERDICTS = ("missing", "poisoned", "hollow", "lost", "cannot-tell", "whole", "nothing-new")
 SENTENCES = {
@@ -90,6 +94,7 @@ class Auditor:
         self._gates: dict[State, Inventory] = {}
         self._blobs: dict[str, bytes] = {}
         self._uses: dict[State, Uses] = {}
+        self._corpora: dict[State, dict[str, Corpus]] = {}
         self._routers: dict[tuple[State, str], Router] = {}
 
     @property
@@ -112,15 +117,28 @@ class Auditor:
         return self._gates[state]
 
     def router(self, state: State, capability: str) -> Router:
-        """Return what follows gates on a state."""
+        """Return what follows gates on a state: ask for each gate anew, it may be another one."""
+        if sum(len(self._blobs.get(oid, b"")) for oid in self._syntax.known) > _LARGEST:
+            self._forget()
         key = (state, capability)
         if key not in self._routers:
             if state not in self._uses:
                 trees = self.trees(state)
-                self._uses[state] = Uses(trees, Modules(trees))
+                corpora = self._corpora.setdefault(state, {})
+                self._uses[state] = Uses(trees, Modules(trees), corpora)
             marks = self.gates(state).marks(self.trees(state), self.project.cache_dir)
             self._routers[key] = Router(self._uses[state], self.knowledge, capability, marks)
         return self._routers[key]
+
+    def _forget(self) -> None:
+        """Let go of all syntax trees, and of what was made of them."""
+        self._routers.clear()
+        self._uses.clear()
+        self._syntax.known.clear()
+        self._blobs.clear()
+        for trees in self._trees.values():
+            trees.shared.clear()
+        gc.collect()
 
     def series(self, selection: Selection, numbers: Sequence[int] = ()) -> Report:
         """Judge the selected patches (those of ``numbers`` only, where given)."""

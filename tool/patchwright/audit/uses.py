@@ -12,8 +12,9 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import pairwise
 
+from patchwright.audit import nodes
 from patchwright.audit.trees import StoredTrees
 from patchwright.audit.values import Bound, ClassOf, Function, Instance, V
 from patchwright.smoke.bindings import Module, Modules
@@ -41,41 +42,57 @@ class Start:
 class Uses:
     """The places in the upstreams that ask for a name or a value."""
 
-    def __init__(self, trees: StoredTrees, modules: Modules) -> None:
+    def __init__(
+        self, trees: StoredTrees, modules: Modules, corpora: dict[str, Corpus] | None = None
+    ) -> None:
+        """``corpora`` keeps what is searched by upstream, for others on the same trees."""
         self.trees = trees
         self.modules = modules
         self._methods: dict[tuple[str, str], list[Bound]] = {}
-        self._corpora: dict[str, _Corpus] = {}
-        self._indexes: dict[int, _Index] = {}
-        self._parents: dict[int, dict[int, ast.AST]] = {}
+        self._corpora = {} if corpora is None else corpora
+        # A name is asked for again and again: by every gate of a kind, and on many ways.
+        self._starts: dict[tuple[str, str, str, int, str], Sequence[Start]] = {}
 
     def of_name(
         self, upstream: str, name: str, *, path: str = "", depth: int = 0,
         origin: Module | None = None,
-    ) -> Iterator[Start]:  # fmt: skip
-        """Yield the branches that are taken where ``name`` is true; in one file with ``path``.
+    ) -> Sequence[Start]:  # fmt: skip
+        """Return the branches that are taken where ``name`` is true; in one file with ``path``.
 
-        ``origin`` is the module that binds a module-level name: elsewhere the same name
-        counts only where it is imported from there.
+        Each is told once. ``origin`` is the module that binds a module-level name: elsewhere
+        the same name counts only where it is imported from there.
         """
         if depth >= _DEPTH or len(name) < 5:
-            return
+            return ()
+        key = (upstream, name, path, depth, origin.dotted if origin is not None else "")
+        if key not in self._starts:
+            found: dict[int, Start] = {}
+            for start in self._of_name(upstream, name, path, depth, origin):
+                found.setdefault(id(start.body[0]), start)
+            self._starts[key] = tuple(found.values())
+        return self._starts[key]
+
+    def _of_name(
+        self, upstream: str, name: str, path: str, depth: int, origin: Module | None
+    ) -> Iterator[Start]:
         for module in self._modules(upstream, name, path):
             if origin is not None and module is not origin and not _imports(module, name, origin):
                 continue
-            for node in self._index(module).names.get(name, ()):
-                yield from self.around(module, node, name, depth)
+            for node in self._nodes(module, name):
+                if _asks_for(node, name):
+                    yield from self.around(module, node, name, depth)
 
     def of_text(self, upstream: str, text: str, *, depth: int = 0) -> Iterator[Start]:
         """Yield the branches that are taken where a configuration value is ``text``."""
         if len(text) < 5:
             return
         for module in self._modules(upstream, text, ""):
-            index = self._index(module)
-            for node in index.texts.get(text, ()):
-                yield from self.around(module, node, text, depth)
-            for owner in index.classes:
-                for method in _asks(owner, text):
+            found = self._nodes(module, text)
+            for node in found:
+                if isinstance(node, ast.Constant) and node.value == text:
+                    yield from self.around(module, node, text, depth)
+            for owner in found:
+                for method in _asks(owner, text) if isinstance(owner, ast.ClassDef) else ():
                     yield from self.of_name(upstream, method, depth=depth + 1)
 
     def methods(self, name: str, upstream: str) -> list[Bound]:
@@ -84,7 +101,9 @@ class Uses:
         if key not in self._methods:
             found: list[Bound] = []
             for module in self._modules(upstream, f"def {name}", ""):
-                for node in self._index(module).classes:
+                for node in self._nodes(module, f"def {name}"):
+                    if not isinstance(node, ast.ClassDef):
+                        continue
                     of = ClassOf(module, node)
                     found += [
                         Bound(Function(module, part, None, of), (V(Instance(of)),))
@@ -96,12 +115,7 @@ class Uses:
 
     def place(self, module: Module, node: ast.AST) -> tuple[Function, str] | None:
         """Return the function around a node and its qualified name; None at module level."""
-        parents = self.parents(module)
-        chain: list[ast.AST] = []
-        at: ast.AST | None = node
-        while at is not None:
-            chain.append(at)
-            at = parents.get(id(at))
+        chain = nodes.around(module.tree, node)
         defs = [part for part in reversed(chain) if isinstance(part, (_FUNCTIONS, ast.ClassDef))]
         functions = [part for part in defs if isinstance(part, _FUNCTIONS)]
         if not functions:
@@ -111,20 +125,10 @@ class Uses:
         name = ".".join(part.name for part in defs)
         return Function(module, functions[-1], None, owner), name
 
-    def parents(self, module: Module) -> dict[int, ast.AST]:
-        """Return each node's parent."""
-        if id(module) not in self._parents:
-            self._parents[id(module)] = {
-                id(child): node
-                for node in ast.walk(module.tree)
-                for child in ast.iter_child_nodes(node)
-            }
-        return self._parents[id(module)]
-
     def _modules(self, upstream: str, text: str, path: str) -> Sequence[Module]:
         """Return the modules that hold a text as a whole word; none where there are many."""
         if upstream not in self._corpora:
-            self._corpora[upstream] = _Corpus(self.trees, upstream)
+            self._corpora[upstream] = Corpus(self.trees, upstream)
         hits = [path] if path else self._corpora[upstream].files(text)
         found = []
         for hit in hits if len(hits) <= _FILES else ():
@@ -134,17 +138,15 @@ class Uses:
                 continue
         return found
 
-    def _index(self, module: Module) -> _Index:
-        if id(module) not in self._indexes:
-            self._indexes[id(module)] = _Index(module.tree)
-        return self._indexes[id(module)]
+    def _nodes(self, module: Module, text: str) -> list[ast.AST]:
+        """Return the nodes on the lines that hold a text as a whole word."""
+        lines = nodes.lines_of(self.trees.read(module.upstream, module.path), text)
+        return list(nodes.on_lines(module.tree, lines))
 
     def around(self, module: Module, node: ast.AST, token: str, depth: int) -> Iterator[Start]:
         """Yield what hangs on a condition that holds a node."""
-        parents = self.parents(module)
         negated = False
-        at, above = node, parents.get(id(node))
-        while above is not None:
+        for at, above in pairwise(nodes.around(module.tree, node)):
             if isinstance(above, ast.UnaryOp) and isinstance(above.op, ast.Not):
                 negated = not negated
             if isinstance(above, ast.Compare):
@@ -164,7 +166,6 @@ class Uses:
                 return
             if isinstance(above, ast.stmt):
                 return
-            at, above = above, parents.get(id(above))
 
     def _branch(
         self, module: Module, node: ast.If | ast.While, token: str, negated: bool
@@ -178,7 +179,7 @@ class Uses:
 
     def rest(self, module: Module, node: ast.stmt) -> list[ast.stmt]:
         """Return the statements behind one, in its block."""
-        above = self.parents(module).get(id(node))
+        above = nodes.around(module.tree, node)[1]
         for part in ("body", "orelse", "finalbody"):
             block = getattr(above, part, None)
             if isinstance(block, list) and node in block:
@@ -199,15 +200,18 @@ class Uses:
                 )  # fmt: skip
 
 
-class _Corpus:
+class Corpus:
     """All Python of an upstream in one text: a search is one pass over memory."""
 
     def __init__(self, trees: StoredTrees, upstream: str) -> None:
         self.paths = [p for p in trees.files(upstream)
                       if p.endswith(".py") and _SKIPPED.search(p) is None]  # fmt: skip
-        parts = [trees.read(upstream, p) for p in self.paths]
-        self.text = b"\0".join(parts)
-        self.ends = list(accumulate(len(part) + 1 for part in parts))
+        self.text = bytearray()
+        self.ends: list[int] = []
+        for path in self.paths:
+            self.text += trees.peek(upstream, path)
+            self.text += b"\0"
+            self.ends.append(len(self.text))
 
     def files(self, text: str) -> list[str]:
         """Return the files in which a text stands as a whole word."""
@@ -226,22 +230,12 @@ class _Corpus:
         return found
 
 
-class _Index:
-    """The nodes of one module by the name or text that they are."""
-
-    def __init__(self, tree: ast.Module) -> None:
-        self.names: dict[str, list[ast.AST]] = {}
-        self.texts: dict[str, list[ast.AST]] = {}
-        self.classes: list[ast.ClassDef] = []
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-                self.names.setdefault(node.id, []).append(node)
-            elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
-                self.names.setdefault(node.attr, []).append(node)
-            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-                self.texts.setdefault(node.value, []).append(node)
-            elif isinstance(node, ast.ClassDef):
-                self.classes.append(node)
+def _asks_for(node: ast.AST, name: str) -> bool:
+    """Whether a node reads a name, or an attribute of that name."""
+    return (
+        (isinstance(node, ast.Name) and node.id == name)
+        or (isinstance(node, ast.Attribute) and node.attr == name)
+    ) and isinstance(node.ctx, ast.Load)
 
 
 def _imports(module: Module, name: str, origin: Module) -> bool:

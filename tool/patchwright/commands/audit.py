@@ -78,8 +78,7 @@ def series(
         found: list[Contradiction] = []
         if routes and not numbers:
             state, _ = auditor.chain.apply(selection.pick(project.series))
-            for capability in auditor.capabilities:
-                found += contradictions(auditor, state, capability, say)
+            found = contradictions(auditor, state, say)
     if as_json:
         print_json({"patches": [_json(j) for j in report.patches],
                     "routes": [_route_json(c) for c in found],
