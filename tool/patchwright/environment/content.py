@@ -112,19 +112,24 @@ def losers(
     content: Content, hashes: KnownHashes, upstreams: Collection[str],
     take: Callable[[bytes, str, bytes], bool],
 ) -> list[str]:  # fmt: skip
-    """Return the distributions to install again so that every file is of who should have it.
+    """Return the distributions that lack a file which they should have, the least first.
 
     An installer that works in parallel lets chance decide which of two distributions has
-    a file that both bring. Here it is the upstream, else the last one by name. ``take``
+    a file that both bring. Here it is the upstream, else the last one by name. To install
+    one again takes files from others, but only from those that come after it. ``take``
     may have the right file for a path, by its hash, and put it into its place.
     """
+
+    def rank(name: str) -> tuple[bool, str]:
+        return name in upstreams, name
+
     found = set()
     for path, claims in _disputed(content.distributions.values()).items():
-        name, digest = max(claims, key=lambda claim: (claim[0] in upstreams, claim))
+        name, digest = max(claims, key=lambda claim: rank(claim[0]))
         place = _place(content.site, path)
         if hashes.of([place]) != [digest] and not take(path, digest, place):
             found.add(name)
-    return sorted(found)
+    return sorted(found, key=rank)
 
 
 def refuse_disputed(content: Content, upstreams: Iterable[str]) -> None:

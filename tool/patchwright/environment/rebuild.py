@@ -179,8 +179,12 @@ class Rebuild:
             lines.append(_line(canonicalize_name(name), version, sha256))
         folders = [path.parent for path, _ in files]
         self._sync(new, lock, lines, ["sync", "--allow-empty-requirements"], folders)
-        for name in losers(content, self.hashes, self.own, lambda *file: old.result().take(*file)):
-            again = [line for line in lines if line.startswith(f"{name}==")]
+        done: set[str] = set()
+        while lost := losers(content, self.hashes, self.own, lambda *f: old.result().take(*f)):
+            if lost[0] in done:
+                break  # the check of every file says what is wrong with it
+            done.add(lost[0])
+            again = [line for line in lines if line.startswith(f"{lost[0]}==")]
             self._sync(new, lock, again, ["install", "--no-deps", "--reinstall"], folders)
 
     def _sync(
