@@ -9,19 +9,11 @@ import pytest
 
 from patchwright.smoke import memory
 from patchwright.smoke.runs import Run, execute
-from smoke_bench import LOOKS, Bench, Shared
+from smoke_bench import LOOKS, Bench
+
+pytest_plugins = ("smoke_fixtures",)
 
 WRITES = "tree.path('tiny', 'tiny/gate.py').write_text('OPEN = 1')"
-
-
-@pytest.fixture(scope="module")
-def shared() -> Shared:
-    return Shared()
-
-
-@pytest.fixture
-def bench(shared: Shared, tmp_path: Path) -> Bench:
-    return shared.bench(tmp_path)
 
 
 def cores(monkeypatch: pytest.MonkeyPatch, count: int) -> None:

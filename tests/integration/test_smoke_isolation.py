@@ -16,22 +16,7 @@ import pytest
 
 from smoke_bench import LOOKS, Bench, Shared
 
-
-@pytest.fixture(scope="module")
-def shared() -> Shared:
-    return Shared()
-
-
-@pytest.fixture
-def bench(shared: Shared, tmp_path: Path) -> Bench:
-    return shared.bench(tmp_path)
-
-
-@pytest.fixture
-def own_bench(tmp_path: Path) -> Bench:
-    """Return a project of the test's own, for a test that changes it."""
-    return Bench(tmp_path)
-
+pytest_plugins = ("smoke_fixtures",)
 
 FOREIGN = {
     "sys.path": "sys.path.insert(0, other)\nimport tiny.gate",

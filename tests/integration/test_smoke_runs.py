@@ -16,21 +16,7 @@ from patchwright.store import FILE, ObjectStore
 from projects import make_project
 from smoke_bench import FILES, Bench, Shared
 
-
-@pytest.fixture(scope="module")
-def shared() -> Shared:
-    return Shared()
-
-
-@pytest.fixture
-def bench(shared: Shared, tmp_path: Path) -> Bench:
-    return shared.bench(tmp_path)
-
-
-@pytest.fixture
-def own_bench(tmp_path: Path) -> Bench:
-    """Return a project of the test's own, for a test that changes it."""
-    return Bench(tmp_path)
+pytest_plugins = ("smoke_fixtures",)
 
 
 def test_passes_with_the_patch_and_fails_without(bench: Bench) -> None:
