@@ -106,6 +106,15 @@ def make_wheel(
     return path
 
 
+def falsify(wheel: Path, name: str, data: bytes) -> None:
+    """Give a file of a wheel other content than its RECORD says."""
+    with zipfile.ZipFile(wheel) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for member, content in (members | {name: data}).items():
+            archive.writestr(member, content)
+
+
 @dataclass
 class TinyProject:
     """A project on disk, with real git work trees beside it (see the top of this file)."""

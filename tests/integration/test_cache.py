@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from patchwright.caches import DAY, holdings, prune
+from patchwright.smoke.memory import take_memory
 from patchwright.smoke.objects import ObjectCache
 from projects import TinyProject, make_project
 
@@ -238,6 +239,21 @@ def test_leftovers_of_killed_runs_go_without_any_age(project: TinyProject, cache
     assert [path for path in left if path.exists()] == []
     assert not (cache / ".objects.git.pruned").exists()
     assert kinds(cache) == before
+
+
+@pytest.mark.parametrize("days", [0, 30])
+def test_what_a_killed_run_left_in_memory_goes_at_any_age(
+    project: TinyProject, cache: Path, days: float
+) -> None:
+    slot = cache / "slots" / "0"
+    folder = take_memory(slot)
+    if folder is None:
+        pytest.skip("/dev/shm has no room")
+    (folder / "run").mkdir()
+    prune(cache, older_than=days)
+    assert not folder.exists()
+    assert not (slot / "memory").is_symlink()
+    assert (slot / "tree").exists() == (days > 0)
 
 
 def test_what_is_not_ours_is_never_removed(tmp_path: Path) -> None:

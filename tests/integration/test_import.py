@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import zipfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from patchwright.config import Layout, LayoutRule
 from patchwright.errors import InputError, PatchwrightError
 from patchwright.store import EMPTY_TREE
 from patchwright.upstreams.archive import BadArchive
-from projects import make_wheel
+from projects import falsify, make_wheel
 
 pytest_plugins = ("importing_fixtures",)
 
@@ -157,11 +156,7 @@ def test_a_file_edited_in_uvs_cache(place: Place, index: Path, tmp_path: Path) -
 
 def test_a_wheel_by_name_whose_record_is_wrong(place: Place, index: Path) -> None:
     made = make_wheel(index, {"tiny/a.py": "AAAA"})
-    with zipfile.ZipFile(made) as old:
-        members = {name: old.read(name) for name in old.namelist()}
-    with zipfile.ZipFile(made, "w") as new:
-        for name, data in members.items():
-            new.writestr(name, b"BBBB" if name == "tiny/a.py" else data)
+    falsify(made, "tiny/a.py", b"BBBB")
     with pytest.raises(BadArchive, match="RECORD says") as caught:
         place.run(wanted())
     assert caught.value.where == "tiny: tiny/a.py"

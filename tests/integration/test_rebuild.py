@@ -6,10 +6,12 @@ import os
 import shutil
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from environments import SmallEnvironment, locked_environment, served
+from patchwright.environment.rebuild import Rebuild
 from rebuilds import env, files, refused, site
 
 
@@ -133,17 +135,46 @@ def test_a_network_that_goes_half_way(
 
 
 def test_of_two_packages_with_one_file_a_rule_decides(small: SmallEnvironment) -> None:
+    bring_one_file(small)
+    assert small.project.run("rebuild").code == 0
+    first = files(env(small))
+    for _ in range(3):
+        assert small.project.run("rebuild").code == 0
+        assert files(env(small)) == first
+
+
+@pytest.mark.parametrize(("shared", "gate"), [("beta", "tiny"), ("alpha", "gamma")])
+def test_whichever_of_them_uv_installs_last(
+    small: SmallEnvironment, monkeypatch: pytest.MonkeyPatch, shared: str, gate: str
+) -> None:
+    """uv's own order cannot be set: once it has installed all, what chance can give is put there.
+
+    Where tiny has its file and gamma not, installing gamma again takes tiny's.
+    """
+    sync = Rebuild._sync
+
+    def by_chance(of: Rebuild, new: Path, lock: int, lines: Any, how: Any, folders: Any) -> None:
+        sync(of, new, lock, lines, how, folders)
+        if how[0] == "sync":
+            chance = {"shared.py": f"FROM = {shared!r}\n"}
+            chance["tiny/gate.py"] = "OPEN = True\n" if gate == "tiny" else "no\n"
+            for name, text in chance.items():
+                (site(new) / name).unlink()
+                (site(new) / name).write_text(text, "utf-8")
+
+    bring_one_file(small)
+    monkeypatch.setattr(Rebuild, "_sync", by_chance)
+    assert small.project.run("rebuild").code == 0
+    assert (site(env(small)) / "shared.py").read_text("utf-8") == "FROM = 'gamma'\n"
+    assert (site(env(small)) / "tiny/gate.py").read_text("utf-8") == "OPEN = True\n"
+
+
+def bring_one_file(small: SmallEnvironment) -> None:
+    """Lock three packages that bring the same file, and one of the upstream's."""
     for name in ("alpha", "beta", "gamma"):
         small.add(name, "1.0", {"shared.py": f"FROM = {name!r}\n", "tiny/gate.py": "no\n"})
     small.configure(requirements=["native", "gamma", "beta", "alpha"])
     assert small.project.run("lock").code == 0
-    assert small.project.run("rebuild").code == 0
-    first = files(env(small))
-    assert (site(env(small)) / "shared.py").read_text("utf-8") == "FROM = 'gamma'\n"
-    assert (site(env(small)) / "tiny/gate.py").read_text("utf-8") == "OPEN = True\n"
-    for _ in range(3):
-        assert small.project.run("rebuild").code == 0
-        assert files(env(small)) == first
 
 
 def test_the_upstreams_files_are_handed_on_and_never_an_edit(small: SmallEnvironment) -> None:

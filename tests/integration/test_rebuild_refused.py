@@ -10,6 +10,7 @@ import pytest
 
 from disks import small_disk
 from environments import PYTHON, SmallEnvironment, locked_environment
+from projects import falsify
 from rebuilds import refused
 
 
@@ -143,3 +144,14 @@ def test_two_upstreams_with_one_file(small: SmallEnvironment) -> None:
     assert small.project.run("lock").code == 0
     ran = refused(small, code=2, says="other and tiny both bring this file, with other content")
     assert "tiny/gate.py: other and tiny" in ran.err
+
+
+def test_a_record_that_is_wrong_about_a_file_of_two_packages(small: SmallEnvironment) -> None:
+    """It is never right, however often the package is installed: that must come to an end."""
+    small.add("alpha", "1.0", {"shared.py": "FROM = 'alpha'\n"})
+    wheel = small.add("gamma", "1.0", {"shared.py": "FROM = 'gamma'\n"})
+    falsify(wheel, "shared.py", b"FROM = 'mallory'\n")
+    small.configure(requirements=["native", "alpha", "gamma"])
+    assert small.project.run("lock").code == 0
+    ran = refused(small, code=3, says="shared.py: the file has other content than alpha and gamma ")
+    assert "`uv cache clean alpha gamma`" in ran.err

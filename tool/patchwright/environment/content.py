@@ -176,12 +176,12 @@ def _refuse_other(there: Iterable[Distribution], path: bytes, actual: str) -> No
     digests = [digest for _, digest in claims if digest]
     if actual and (actual in digests or not digests):
         return
-    name = claims[0][0]
-    said = "is missing" if not actual else f"has other content than {name} recorded"
+    names = [name for name, _ in claims]
+    said = "is missing" if not actual else f"has other content than {' and '.join(names)} recorded"
     raise PatchwrightError(
         f"the file {said}", where=display(path),
-        next_step=f"run `uv cache clean {name}` (a cached file was edited in place), then "
-        "rebuild again",
+        next_step=f"run `uv cache clean {' '.join(names)}` (a cached file was edited in place), "
+        "then rebuild again; where that changes nothing, the RECORD in the wheel is wrong",
     )  # fmt: skip
 
 

@@ -72,7 +72,7 @@ class Seat:
         self._laid: set[str] = set()  # those of the next run
         self._used: list[set[str]] = []  # those of the runs that were sent, oldest first
         self._side = 0
-        self._light: Path | None = None
+        self._light: Path | None = None  # of what compiles nothing
         self._process: subprocess.Popen[bytes] | None = None
         self._buffer = bytearray()
         self._ready = False
